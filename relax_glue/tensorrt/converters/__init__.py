@@ -1,0 +1,16 @@
+"""The converters, one file for each family of layers, and `REGISTRY`, which holds them all.
+
+To support an operator, write a `Converter` into the module of its family: the registry takes what stands
+there. A new module has to be added to the list below.
+"""
+
+from __future__ import annotations
+
+from ..registry import Registry
+from . import (
+    shuffle,
+)
+
+REGISTRY = Registry.collect(
+    shuffle,
+)

@@ -1,0 +1,400 @@
+"""From a region function to an `INetworkDefinition`.
+
+`build_network` walks the calls of a region and lets the registry's converters add their layers. `Network` is
+what a converter works with: it knows which tensor each Relax value has become, makes constants once, aligns
+ranks, and names layers after the Relax variable they come from. After each call the shape and type that
+TensorRT derived are compared with those of Relax, so a wrong layer is found where it is added.
+
+A reshape or permute_dims that only one layer reads is not a layer of its own: a shuffle layer transposes,
+reshapes and transposes again, so three of them become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import ConversionError
+from .provider import Builder, Provider, get_provider
+from .region import Input, Region, Result, Step, Value, flatten
+from .registry import Registry
+from .weights import Weights
+
+DTYPES = {
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "bfloat16": "BF16",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "uint8": "UINT8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "FP8",
+}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dimension of an input that is not a number: `extent` at `axis` of the input called `input`."""
+
+    input: str
+    axis: int
+    extent: tvm.ir.Expr
+
+
+@dataclass
+class _Shuffle:
+    """A shuffle layer made here. `stage`: 1 first transpose set, 2 reshape set, 3 second transpose set."""
+
+    layer: Any
+    stage: int
+
+
+class Network:
+    """A TensorRT network under construction, and what is known of it afterwards.
+
+    Attributes
+    ----------
+    trt : ModuleType
+        The TensorRT package.
+    net : trt.INetworkDefinition
+        The network itself.
+    provider : Provider
+        Where `trt` comes from.
+    builder : Builder
+        The builder that owns the network.
+    inputs : list[Input]
+        The tensors that the network takes, in parameter order.
+    outputs : list[str]
+        The names of its outputs, in result order.
+    symbols : list[Symbol]
+        The symbolic dimensions of the inputs.
+    named : dict[str, str]
+        For each result of a Relax call, by its variable's name, the name of its tensor.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.provider: Provider = builder.provider
+        self.trt: Any = builder.provider.trt
+        self.net: Any = builder.network()
+        self._recorder = builder.provider.recorder()
+        self.net.error_recorder = self._recorder
+        self.inputs: list[Input] = []
+        self.outputs: list[str] = []
+        self.symbols: list[Symbol] = []
+        self.named: dict[str, str] = {}
+        self._weights = Weights(self.trt, self.dtype)
+        self._values: dict[Value, Any] = {}
+        self._constants: dict[relax.Expr, Any] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._shuffles: dict[str, _Shuffle] = {}
+        self._sole: set[str] = set()
+        self._names: set[str] = set()
+        self._step: Step | None = None
+
+    # Relax values
+
+    def tensor(self, expr: relax.Expr) -> Any:
+        """Return the `ITensor` of an argument: a variable, or a constant, which becomes a layer once."""
+        value = self._resolve(expr)
+        if isinstance(value, Input | Result):
+            return self._values[value]
+        if isinstance(value, tvm.ir.GenericConst):
+            if value not in self._constants:
+                self._constants[value] = self.constant(constant_array(value))
+            return self._constants[value]
+        raise ConversionError(f"{self._where()}: {expr} is no tensor")
+
+    def tensors(self, expr: relax.Expr) -> list[Any]:
+        """Return the tensors of a tuple argument."""
+        if isinstance(expr, relax.Tuple):
+            return [self.tensor(item) for item in expr.fields]
+        value = self._resolve(expr)
+        items = value if isinstance(value, tuple) else (value,)
+        return [self._values[item] if isinstance(item, Input | Result) else self.tensor(item) for item in items]
+
+    def array(self, expr: relax.Expr) -> np.ndarray | None:
+        """Return the numbers of a constant argument, or None when it is computed."""
+        value = self._resolve(expr)
+        return constant_array(value) if isinstance(value, tvm.ir.GenericConst) else None
+
+    def _resolve(self, expr: relax.Expr) -> Value:
+        if isinstance(expr, relax.Var) and self._step is not None:
+            return self._step.scope[expr]
+        return expr
+
+    # Making tensors
+
+    def dtype(self, name: str) -> Any:
+        """Return the `trt.DataType` of a Relax dtype.
+
+        Raises
+        ------
+        ConversionError
+            When TensorRT has no such type.
+        """
+        member = DTYPES.get(name)
+        if member is None or member not in self.trt.DataType.__members__:
+            raise ConversionError(f"{self._where()}: TensorRT has no {name} tensors; use one of {', '.join(DTYPES)}")
+        return self.trt.DataType.__members__[member]
+
+    def weights(self, array: np.ndarray) -> Any:
+        """Return `trt.Weights` of an array, whose memory then lives as long as this network."""
+        return self._weights.of(array)
+
+    def constant(self, array: np.ndarray) -> Any:
+        """Add a constant layer that holds `array`, and return its tensor."""
+        array = np.asarray(array)
+        layer = self.name(self.net.add_constant(array.shape, self.weights(array)), "const")
+        tensor = layer.get_output(0)
+        self._arrays[tensor.name] = array
+        return tensor
+
+    def array_of(self, tensor: Any) -> np.ndarray | None:
+        """Return the numbers of a tensor that `constant` made, or None."""
+        return self._arrays.get(tensor.name)
+
+    def cast(self, tensor: Any, dtype: str) -> Any:
+        """Return `tensor` as `dtype`, itself if it has it already."""
+        wanted = self.dtype(dtype)
+        if tensor.dtype == wanted:
+            return tensor
+        return self.name(self.net.add_cast(tensor, wanted), "cast").get_output(0)
+
+    def align(self, *tensors: Any, rank: int | None = None) -> list[Any]:
+        """Give tensors one rank, by leading extents of 1, as TensorRT wants where Relax broadcasts.
+
+        Parameters
+        ----------
+        tensors : trt.ITensor
+            Tensors of any ranks.
+        rank : int, optional
+            The rank to reach; the largest of theirs if left out.
+        """
+        wanted = max([rank or 0, *(len(tensor.shape) for tensor in tensors)])
+        return [self._lead(tensor, wanted - len(tensor.shape)) for tensor in tensors]
+
+    def _lead(self, tensor: Any, ones: int) -> Any:
+        if ones == 0:
+            return tensor
+        array = self.array_of(tensor)
+        if array is not None:
+            return self.constant(array.reshape((1,) * ones + array.shape))
+        shape = tuple(tensor.shape)
+        if shape.count(-1) <= 1:
+            return self.reshape(tensor, (1,) * ones + shape)
+        axes = self.constant(np.arange(ones, dtype=np.int64))
+        return self.name(self.net.add_unsqueeze(tensor, axes), "align").get_output(0)
+
+    def reshape(self, tensor: Any, dims: Sequence[int]) -> Any:
+        """Reshape: one -1 is what is left over, and 0 is the extent of the input at that axis."""
+        known = self._shuffles.get(tensor.name)
+        if known is not None and known.stage <= 2 and tensor.name in self._sole and 0 not in dims:
+            known.layer.reshape_dims = dims
+            return self._merged(tensor, known, 2)
+        return self.shuffle(tensor, dims=dims)
+
+    def transpose(self, tensor: Any, perm: Sequence[int]) -> Any:
+        """Permute: axis i of the result is axis `perm[i]` of `tensor`."""
+        known = self._shuffles.get(tensor.name)
+        if known is None or tensor.name not in self._sole:
+            return self.shuffle(tensor, first=perm)
+        if known.stage == 1:
+            known.layer.first_transpose = [known.layer.first_transpose[axis] for axis in perm]
+            return self._merged(tensor, known, 1)
+        if known.stage == 3:
+            perm = [known.layer.second_transpose[axis] for axis in perm]
+        known.layer.second_transpose = perm
+        return self._merged(tensor, known, 3)
+
+    def shuffle(
+        self,
+        tensor: Any,
+        first: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+        second: Sequence[int] | None = None,
+    ) -> Any:
+        """Add a shuffle layer: transpose by `first`, reshape to `dims`, transpose by `second`."""
+        layer = self.net.add_shuffle(tensor)
+        if first is not None:
+            layer.first_transpose = first
+        if dims is not None:
+            layer.reshape_dims = dims
+        if second is not None:
+            layer.second_transpose = second
+        made = self.name(layer).get_output(0)
+        stage = 3 if second is not None else 2 if dims is not None else 1
+        self._shuffles[made.name] = _Shuffle(layer, stage)
+        return made
+
+    def _merged(self, tensor: Any, known: _Shuffle, stage: int) -> Any:
+        """Rename the shuffle layer, which now yields the value of the step at hand."""
+        old = tensor.name
+        self._sole.discard(old)
+        del self._shuffles[old]
+        self.named = {var: name for var, name in self.named.items() if name != old}
+        known.stage = stage
+        made = self.name(known.layer).get_output(0)
+        self._shuffles[made.name] = known
+        return made
+
+    # Names and errors
+
+    def name(self, layer: Any, suffix: str = "") -> Any:
+        """Name a layer, and its outputs, after the Relax variable at hand; return the layer.
+
+        Raises
+        ------
+        ConversionError
+            When `layer` is None: TensorRT refused it, and said why.
+        """
+        if layer is None:
+            raise self._failure("refuses a layer")
+        base = self._step.name if self._step is not None else "region"
+        name = self._unique(f"{base}.{suffix}" if suffix else base)
+        layer.name = name
+        for index in range(layer.num_outputs):
+            layer.get_output(index).name = name if layer.num_outputs == 1 else self._unique(f"{name}:{index}")
+        return layer
+
+    def _unique(self, name: str) -> str:
+        found, number = name, 1
+        while found in self._names:
+            number += 1
+            found = f"{name}_{number}"
+        self._names.add(found)
+        return found
+
+    def _where(self) -> str:
+        if self._step is None:
+            return "region"
+        return f"{self._step.call.op.name} ({self._step.name})"
+
+    def _failure(self, what: str) -> ConversionError:
+        said = [message for message in self._recorder.messages if "Cuda Runtime" not in message]
+        self._recorder.clear()
+        because = f": {'; '.join(said)}" if said else ""
+        return ConversionError(
+            f"{self._where()}: {self.provider} {what}{because}; keep the operator outside the region, and report "
+            f"that its `accepts` took it"
+        )
+
+    # The walk
+
+    def build(self, region: Region, registry: Registry) -> None:
+        """Add the layers of a whole region."""
+        for given in region.inputs:
+            self._input(given)
+        for number, step in enumerate(region.steps):
+            self._convert(number, step, registry)
+        self._step = None
+        for index, value in enumerate(region.outputs):
+            self._output(index, value)
+
+    def _input(self, given: Input) -> None:
+        dims = [int(extent) if isinstance(extent, tvm.tirx.IntImm) else -1 for extent in _extents(given)]
+        name = self._unique(given.name)
+        self._values[given] = self.net.add_input(name, self.dtype(str(given.ty.dtype)), dims)
+        self.inputs.append(given)
+        for axis, extent in enumerate(_extents(given)):
+            if dims[axis] == -1:
+                self.symbols.append(Symbol(name, axis, extent))
+
+    def _convert(self, number: int, step: Step, registry: Registry) -> None:
+        self._step = step
+        converter = registry.of(step.call.op.name)
+        if converter is None:
+            raise ConversionError(f"{self._where()}: there is no converter; keep the operator outside the region")
+        made = converter.convert(self, step.call)
+        made = list(made) if isinstance(made, list | tuple) else [made]
+        types = step.call.ty.fields if isinstance(step.call.ty, relax.TupleType) else [step.call.ty]
+        for item, (tensor, ty) in enumerate(zip(made, types, strict=True)):
+            self._check(tensor, ty)
+            self._values[Result(number, item)] = tensor
+            self._count(tensor.name, step.uses[item])
+            self.named[step.name if len(made) == 1 else f"{step.name}.{item}"] = tensor.name
+
+    def _count(self, tensor: str, uses: int) -> None:
+        """Note whether one layer alone reads a tensor; one that an earlier call returned too may have more."""
+        if uses != 1:
+            self._sole.discard(tensor)
+        elif tensor not in self.named.values():
+            self._sole.add(tensor)
+
+    def _check(self, tensor: Any, ty: relax.TensorType) -> None:
+        """Compare what TensorRT derived with what Relax says."""
+        shape = tuple(tensor.shape)
+        if self._recorder.messages:
+            raise self._failure("refuses the layer")
+        if tensor.dtype != self.dtype(str(ty.dtype)):
+            raise self._failure(f"yields {tensor.dtype} where Relax has {ty.dtype}")
+        if ty.shape is None:
+            return
+        wanted = [int(extent) if isinstance(extent, tvm.tirx.IntImm) else -1 for extent in ty.shape.values]
+        fits = len(wanted) == len(shape) and all(
+            -1 in pair or pair[0] == pair[1] for pair in zip(wanted, shape, strict=True)
+        )
+        if not fits:
+            raise self._failure(f"yields the shape {shape} where Relax has {wanted}")
+
+    def _output(self, index: int, value: Value) -> None:
+        """Mark an output; an input, a constant and an output marked before need a layer of their own."""
+        tensor = self._values[value] if isinstance(value, Input | Result) else self.tensor(value)
+        marked = tensor.is_network_input or tensor.is_network_output
+        if marked or tensor.name in self._arrays or isinstance(value, tvm.ir.GenericConst):
+            tensor = self.name(self.net.add_identity(tensor), f"output{index}").get_output(0)
+        self.net.mark_output(tensor)
+        self.outputs.append(tensor.name)
+
+
+def build_network(
+    function: relax.Function, provider: Provider | str | None = None, registry: Registry | None = None
+) -> Network:
+    """Make the TensorRT network of a region function.
+
+    Parameters
+    ----------
+    function : relax.Function
+        A region as MergeCompositeFunctions or the partitioner makes it, or a function whose body is nothing
+        but operator calls. Its parameters and results are tensors; symbolic extents become -1.
+    provider : Provider or str, optional
+        Which TensorRT to use; see `get_provider`.
+    registry : Registry, optional
+        The converters; all of them if left out.
+
+    Returns
+    -------
+    Network
+        With its outputs marked, ready for the builder.
+
+    Raises
+    ------
+    ConversionError
+        When an operator has no converter, or TensorRT refuses a layer.
+    ProviderError
+        When there is no TensorRT.
+    """
+    if not isinstance(provider, Provider):
+        provider = get_provider(provider)
+    if registry is None:
+        from .converters import REGISTRY as registry
+    network = Network(provider.builder())
+    network.build(flatten(function), registry)
+    return network
+
+
+def constant_array(const: relax.Expr) -> np.ndarray:
+    """Return the numbers of a Relax constant."""
+    return np.asarray(const.value.numpy())
+
+
+def _extents(given: Input) -> list[tvm.ir.Expr]:
+    if given.ty.shape is None or not hasattr(given.ty.shape, "values"):
+        raise ConversionError(f"input {given.name} has no known rank; give the region's parameters a shape")
+    return list(given.ty.shape.values)
