@@ -1,0 +1,71 @@
+"""What every pass here is made of: rules over the dataflow blocks of a module, as a `tvm.transform.Pass`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import tvm
+from tvm import relax
+
+from relax_glue.errors import UnknownNameError
+from relax_glue.ir import Graph, map_blocks, map_functions, read_block, write_block
+from relax_glue.rewrite import RewriteStats, RuleSet, rewrite
+
+RewriteGraph = Callable[[Graph], bool]
+
+
+def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
+    """Make a module pass of a function over graphs.
+
+    Parameters
+    ----------
+    name : str
+        The name that TVM's instruments show, without the prefix "relax_glue.".
+    change : Callable[[Graph], bool]
+        Changes a graph in place and says whether it did; a block that it leaves alone stays the same object.
+
+    Returns
+    -------
+    pass : tvm.transform.Pass
+        Works on every dataflow block of every open Relax function: branches of `If` and local functions too,
+        functions with the attribute Codegen, Composite or Primitive not. The module given to it never changes.
+    """
+
+    def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
+        graph = read_block(old)
+        return write_block(graph) if change(graph) else old
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        return map_functions(mod, lambda _, func: map_blocks(func, block))
+
+    return tvm.transform.module_pass(run, opt_level=0, name=f"relax_glue.{name}")
+
+
+def rule_pass(
+    name: str, rules: RuleSet, exclude: Iterable[str] = (), stats: RewriteStats | None = None
+) -> tvm.transform.Pass:
+    """Make a module pass that applies rules until none fires.
+
+    Parameters
+    ----------
+    name : str
+        As in `graph_pass`.
+    rules : RuleSet
+        The rules, in order.
+    exclude : iterable of str
+        Names of rules to leave out.
+    stats : RewriteStats, optional
+        Where to count what each rule tried, did and declined.
+
+    Raises
+    ------
+    UnknownNameError
+        `exclude` names a rule that the pass does not have.
+    """
+    left_out = list(exclude)
+    for unknown in sorted(set(left_out) - {r.name for r in rules}):
+        raise UnknownNameError(
+            f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}"
+        )
+    kept = rules.without(left_out)
+    return graph_pass(name, lambda graph: rewrite(graph, kept, stats) > 0)

@@ -1,0 +1,51 @@
+"""Dependencies that no operand shows: a symbolic extent must be defined before it is used.
+
+`y = match_cast(x, Tensor((m, 8)))` defines m. A later call whose type or shape operand mentions m depends on
+that binding although y is not among its operands (apache/tvm issue 20195).
+"""
+
+from __future__ import annotations
+
+from tvm import relax, tirx
+
+from .graph import Graph, Node
+
+
+def symbols_of(node: Node) -> set[tirx.Var]:
+    """Return the symbolic variables that the type or the expression of a node mentions."""
+    found = set(relax.analysis.tir_vars_in_type(node.ty))
+    if node.op not in ("input", "constant", "match_cast"):
+        found |= set(relax.analysis.free_symbolic_vars(node.expr)) if isinstance(node.expr, relax.Function) else set()
+        for arg in getattr(node.expr, "args", ()):
+            ty = getattr(arg, "ty", None)
+            if isinstance(ty, (relax.ShapeType, relax.TensorType)):
+                found |= set(relax.analysis.tir_vars_in_type(ty))
+    return found
+
+
+def symbol_dependencies(graph: Graph) -> dict[Node, set[Node]]:
+    """Return, for each node that needs it, the match_casts that define the symbols it mentions.
+
+    Returns
+    -------
+    after : dict[Node, set[Node]]
+        Empty for a block without match_cast, which costs nothing.
+    """
+    casts = [node for node in graph if node.op == "match_cast"]
+    if not casts:
+        return {}
+    casts.sort(key=lambda n: n.order)
+    outside = {s for node in graph if node.op == "input" for s in symbols_of(node)}
+    definer: dict[tirx.Var, Node] = {}
+    for cast in casts:
+        for symbol in relax.analysis.tir_vars_in_type(cast.definition.ty):
+            if symbol not in outside:
+                definer.setdefault(symbol, cast)
+    after: dict[Node, set[Node]] = {}
+    for node in graph:
+        if node.op in ("input", "constant"):
+            continue
+        needed = {definer[s] for s in symbols_of(node) if s in definer} - {node}
+        if needed:
+            after[node] = needed
+    return after

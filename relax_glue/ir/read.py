@@ -1,0 +1,138 @@
+"""From a Relax dataflow block to a `Graph`."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from .graph import Graph, Value
+
+# Operators whose first operand is a tuple of tensors: a tuple-typed variable there is read item by item.
+VARIADIC = frozenset({"relax.concat", "relax.stack", "relax.einsum", "relax.meshgrid"})
+
+
+class _Reader:
+    """Reads one block; `env` maps the variables and constants seen so far to values."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.env: dict[relax.Expr, Value] = {}
+        self.position = 0.0
+
+    def value_of(self, expr: relax.Expr) -> Value | None:
+        """Return the value that a leaf expression refers to, or None where it refers to none."""
+        if isinstance(expr, relax.Var):
+            found = self.env.get(expr)
+            return found if found is not None else self._outside(expr)
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._constant(expr)
+        return None
+
+    def _outside(self, var: relax.Var) -> Value:
+        node = self.graph.attach("input", [], var, var, -2.0)
+        self.env[var] = Value(node)
+        return self.env[var]
+
+    def _constant(self, const: relax.Expr) -> Value:
+        found = self.env.get(const)
+        if found is None:
+            found = self.env[const] = Value(self.graph.attach("constant", [], const, const, -1.0))
+        return found
+
+    def operands(self, expr: relax.Expr, found: list[Value]) -> None:
+        """Append the values in `expr`, in the order in which `write.substitute` puts them back."""
+        value = self.value_of(expr)
+        if value is not None:
+            found.append(value)
+        elif isinstance(expr, relax.Tuple):
+            for item in expr.fields:
+                self.operands(item, found)
+        elif isinstance(expr, relax.TupleGetItem):
+            self.operands(expr.tuple_value, found)
+        elif isinstance(expr, relax.Call):
+            for arg in expr.args:
+                self.operands(arg, found)
+
+    def bind(self, binding: relax.Binding) -> Value:
+        """Add the node of a binding, or find the value that the binding only renames."""
+        if isinstance(binding, relax.MatchCast):
+            return self._bind("match_cast", binding.value, binding)
+        expr = binding.value
+        alias = self.value_of(expr)
+        if alias is not None:
+            return alias
+        if isinstance(expr, relax.TupleGetItem):
+            return self._item(expr, binding)
+        if isinstance(expr, relax.Call):
+            return self._call(expr, binding)
+        if isinstance(expr, relax.Tuple):
+            return self._bind("tuple", expr, binding)
+        return self._bind("opaque", expr, binding)
+
+    def _call(self, expr: relax.Call, binding: relax.Binding) -> Value:
+        op = expr.op.name if isinstance(expr.op, tvm.ir.Op) else "call"
+        if op in VARIADIC and not isinstance(expr.args[0], relax.Tuple):
+            expr = self._spread(expr)
+        return self._bind(op, expr, binding)
+
+    def _spread(self, call: relax.Call) -> relax.Call:
+        """Write concat(t) as concat((t[0], t[1], ...))."""
+        whole = self.value_of(call.args[0])
+        if whole is None or not isinstance(whole.ty, relax.TupleType):
+            return call
+        items = [self._item_value(whole, k) for k in range(len(whole.ty.fields))]
+        for item in items:
+            self.env.setdefault(item.expr, item)
+        args = [relax.Tuple([item.expr for item in items]), *list(call.args)[1:]]
+        return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+    def _item(self, expr: relax.TupleGetItem, binding: relax.Binding) -> Value:
+        whole = self.value_of(expr.tuple_value)
+        if whole is None or whole.index is not None:
+            return self._bind("opaque", expr, binding)
+        value = self._item_value(whole, expr.index)
+        if value.index is not None:
+            value.node.name_item(value.index, binding.var)
+        return value
+
+    @staticmethod
+    def _item_value(whole: Value, index: int) -> Value:
+        node = whole.node
+        if node.op == "tuple" and len(node.inputs) == len(node.ty.fields):
+            return node.inputs[index]
+        return Value(node, index)
+
+    def _bind(self, op: str, expr: relax.Expr, binding: relax.Binding) -> Value:
+        found: list[Value] = []
+        if isinstance(expr, relax.Function):
+            found = [v for v in map(self.value_of, relax.analysis.free_vars(expr)) if v is not None]
+        else:
+            self.operands(expr, found)
+        node = self.graph.attach(op, found, expr, binding.var, self.position)
+        node.definition = binding
+        return Value(node)
+
+
+def read_block(block: relax.DataflowBlock) -> Graph:
+    """Read a dataflow block.
+
+    Parameters
+    ----------
+    block : relax.DataflowBlock
+        A block of a well-formed function; it is not changed.
+
+    Returns
+    -------
+    graph : Graph
+        Its graph. Variables bound outside the block are "input" nodes. Items of tuples, renamings and
+        `concat` of a tuple variable are resolved to their producers.
+    """
+    reader = _Reader()
+    for position, binding in enumerate(block.bindings):
+        reader.position = float(position)
+        value = reader.bind(binding)
+        reader.env[binding.var] = value
+        if not isinstance(binding.var, relax.DataflowVar):
+            reader.graph.output(binding.var, value)
+    return reader.graph
+

@@ -1,0 +1,64 @@
+"""Shapes as tuples of extents, and what can be proved about them.
+
+An extent is an `int` where it is static and a TVM primitive expression where it is symbolic. Equality of
+symbolic extents is proved by structure first, then by TVM's analyser; where neither proves it, the answer
+is False and the caller declines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+Extent = Any  # int, or a tirx.PrimExpr
+
+
+def extents(ty: relax.Type) -> tuple[Extent, ...] | None:
+    """Return the extents of a tensor type, or None where its shape is unknown."""
+    shape = getattr(ty, "shape", None)
+    values = getattr(shape, "values", None)
+    if values is None:
+        return None
+    return tuple(v.value if isinstance(v, tirx.IntImm) else v for v in values)
+
+
+def dtype_of(ty: relax.Type) -> str | None:
+    """Return the element type of a tensor type as a string such as "float32", or None where unknown."""
+    dtype = getattr(ty, "dtype", None)
+    return None if dtype is None or str(dtype) in ("", "void") else str(dtype)
+
+
+def is_static(shape: Sequence[Extent] | None) -> bool:
+    """Return whether every extent is known."""
+    return shape is not None and all(isinstance(e, int) for e in shape)
+
+
+@lru_cache(maxsize=1)
+def _analyzer() -> Analyzer:
+    # One analyser with no bindings or constraints ever added: it holds no facts about any model.
+    return Analyzer()
+
+
+def same(a: Extent, b: Extent) -> bool:
+    """Return whether two extents are proved equal."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return bool(tvm_ffi.structural_equal(a, b)) or bool(_analyzer().can_prove_equal(a, b))
+
+
+def same_shape(a: Sequence[Extent] | None, b: Sequence[Extent] | None) -> bool:
+    """Return whether two shapes have equal rank and extents proved equal; unknown shapes are not equal."""
+    if a is None or b is None or len(a) != len(b):
+        return False
+    return all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def product(shape: Sequence[int]) -> int:
+    """Return the number of elements of a static shape."""
+    return math.prod(shape)

@@ -1,0 +1,170 @@
+"""From a `Graph` back to a Relax dataflow block.
+
+Bindings come out in an order that respects every dependency and is otherwise the order of the source, so a
+block that no rule touched comes out as it was read. Nodes that nothing uses are left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .graph import Graph, Node, Value
+from .order import symbol_dependencies
+
+
+def substitute(expr: relax.Expr, operands: Iterator[relax.Expr]) -> relax.Expr:
+    """Put `operands` in the places of the values in `expr`; return `expr` itself if nothing changed."""
+    if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
+        new = next(operands)
+        return expr if new.same_as(expr) else new
+    if isinstance(expr, relax.Tuple):
+        fields = [substitute(item, operands) for item in expr.fields]
+        return relax.Tuple(fields) if _changed(expr.fields, fields) else expr
+    if isinstance(expr, relax.TupleGetItem):
+        whole = substitute(expr.tuple_value, operands)
+        return expr if whole.same_as(expr.tuple_value) else relax.TupleGetItem(whole, expr.index)
+    if isinstance(expr, relax.Call):
+        args = [substitute(arg, operands) for arg in expr.args]
+        return _call(expr, args, expr.ty) if _changed(expr.args, args) else expr
+    return expr
+
+
+def _changed(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
+    return any(not a.same_as(b) for a, b in zip(old, new, strict=True))
+
+
+def _call(call: relax.Call, args: Sequence[relax.Expr], ty: relax.Type | None = None) -> relax.Call:
+    return relax.Call(call.op, args, call.attrs, call.ty_args, call.span, ty)
+
+
+def call_with(call: relax.Call, operands: Sequence[relax.Expr]) -> relax.Call:
+    """Return a fresh, untyped call like `call` with other operands, in the order in which they were read."""
+    feed = iter(operands)
+    return _call(call, [substitute(arg, feed) for arg in call.args])
+
+
+@mutator
+class _Rename(PyExprMutator):  # type: ignore[misc]
+    """Puts other expressions in the places of a local function's free variables."""
+
+    def __init__(self, names: dict[relax.Var, relax.Expr]) -> None:
+        super().__init__()
+        self.names = names
+
+    def visit_var_(self, var: relax.Var) -> relax.Expr:
+        return self.names.get(var, var)
+
+    def visit_dataflow_var_(self, var: relax.Var) -> relax.Expr:
+        return self.names.get(var, var)
+
+
+class _Writer:
+    """Writes one graph; `names` maps values to the expressions by which users refer to them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.names: dict[Value, relax.Expr] = {}
+        self.bindings: list[relax.Binding] = []
+        self.aliases: list[tuple[relax.Var, Value]] = []
+
+    def write(self) -> relax.DataflowBlock:
+        self._claim_outputs()
+        used = self._used_items()
+        for node in _schedule(self.graph):
+            self._bind(node)
+            for index in used.get(node, ()):
+                self._bind_item(node, index)
+        for var, value in self.aliases:
+            self.bindings.append(relax.VarBinding(var, self.names[value]))
+        return relax.DataflowBlock(self.bindings)
+
+    def _claim_outputs(self) -> None:
+        """Let a value be bound to the output variable itself; a second output of it is a renaming."""
+        for var, value in self.graph.outputs:
+            bound_here = value.node.op not in ("input", "constant") or value.index is not None
+            if bound_here and value not in self.names:
+                self.names[value] = var
+            else:
+                self.aliases.append((var, value))
+
+    def _used_items(self) -> dict[Node, list[int]]:
+        used: dict[Node, set[int]] = {}
+        values = [v for node in self.graph for v in node.inputs] + [v for _, v in self.graph.outputs]
+        for value in values:
+            if value.index is not None:
+                used.setdefault(value.node, set()).add(value.index)
+        return {node: sorted(items) for node, items in used.items()}
+
+    def _bind(self, node: Node) -> None:
+        if node.op in ("input", "constant"):
+            self.names[node.value] = node.var
+            return
+        var = self._name(node.value, node.var)
+        if node.op == "match_cast":
+            source = self.names[node.inputs[0]] if node.inputs else node.expr
+            self.bindings.append(relax.MatchCast(var, source, node.definition.ty))
+            return
+        self.bindings.append(relax.VarBinding(var, self._expr(node)))
+
+    def _expr(self, node: Node) -> relax.Expr:
+        operands = [self.names[v] for v in node.inputs]
+        if isinstance(node.expr, relax.Function):
+            names = {v.expr: new for v, new in zip(node.inputs, operands, strict=True) if not v.expr.same_as(new)}
+            return _Rename(names).visit_expr(node.expr) if names else node.expr
+        return substitute(node.expr, iter(operands))
+
+    def _bind_item(self, node: Node, index: int) -> None:
+        value = Value(node, index)
+        var = self._name(value, node.item_var(index))
+        self.bindings.append(relax.VarBinding(var, relax.TupleGetItem(self.names[node.value], index)))
+
+    def _name(self, value: Value, own: relax.Var) -> relax.Var:
+        """Return the variable to bind: the output claimed, else its own unless another value claimed that."""
+        var = self.names.get(value)
+        if var is None:
+            var = own if isinstance(own, relax.DataflowVar) else relax.DataflowVar(own.name_hint, own.ty)
+            self.names[value] = var
+        return var
+
+
+def _schedule(graph: Graph) -> list[Node]:
+    """Order the nodes by their dependencies, and as in the source where these leave a choice."""
+    after = symbol_dependencies(graph)
+    waiting = {node: len({v.node for v in node.inputs} | after.get(node, set())) for node in graph}
+    followers: dict[Node, list[Node]] = {}
+    for node, earlier in after.items():
+        for first in earlier - {v.node for v in node.inputs}:
+            followers.setdefault(first, []).append(node)
+    ready = [(node.order, node) for node, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        ordered.append(node)
+        for user in [*node.users, *followers.get(node, ())]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, (user.order, user))
+    return ordered
+
+
+def write_block(graph: Graph) -> relax.DataflowBlock:
+    """Write a graph as a dataflow block; the graph's dead nodes are dropped first.
+
+    Parameters
+    ----------
+    graph : Graph
+        Any graph; its nodes are swept, else it stays as it is.
+
+    Returns
+    -------
+    block : relax.DataflowBlock
+        Binds every output variable of the graph, with bindings in a valid order.
+    """
+    graph.sweep()
+    return _Writer(graph).write()
