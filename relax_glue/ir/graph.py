@@ -116,7 +116,7 @@ class Node:
     @property
     def name(self) -> str:
         """The name of the bound variable; empty for a constant."""
-        return getattr(self.var, "name_hint", "")
+        return getattr(self.var, "name", "")
 
     @property
     def attrs(self) -> Any:
@@ -185,7 +185,7 @@ class Graph:
         self._age = 0
         self._builder = relax.BlockBuilder()
         self._constants: dict[Any, Node] = {}
-        self._output_count: dict[Node, int] = {}
+        self._slots: dict[Node, list[int]] = {}
         self.at: Node | None = None  # the node being rewritten: new nodes take its place and name
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ class Graph:
 
     def is_output(self, node: Node) -> bool:
         """Return whether a value of `node` is seen outside the block."""
-        return self._output_count.get(node, 0) > 0
+        return bool(self._slots.get(node))
 
     def uses(self, node: Node) -> int:
         """Return how many times the values of `node` are used; being an output is one use each."""
-        return sum(node.users.values()) + self._output_count.get(node, 0)
+        return sum(node.users.values()) + len(self._slots.get(node, ()))
 
     def single_use(self, value: Value) -> bool:
         """Return whether the producer of `value` has no other use than one."""
@@ -215,7 +215,7 @@ class Graph:
     def uses_of(self, value: Value) -> int:
         """Return how many times exactly this value (item included) is used."""
         inside = sum(1 for user in value.node.users for operand in user.inputs if operand == value)
-        return inside + sum(1 for _, out in self.outputs if out == value)
+        return inside + sum(1 for slot in self._slots.get(value.node, ()) if self.outputs[slot][1] == value)
 
     # -- adding ------------------------------------------------------------------------------------------
 
@@ -285,8 +285,8 @@ class Graph:
 
     def output(self, var: relax.Var, value: Value) -> None:
         """Let `value` be seen outside the block as `var`."""
+        self._slots.setdefault(value.node, []).append(len(self.outputs))
         self.outputs.append((var, value))
-        self._output_count[value.node] = self._output_count.get(value.node, 0) + 1
 
     # -- changing ----------------------------------------------------------------------------------------
 
@@ -300,11 +300,12 @@ class Graph:
             user.inputs = [new if operand == old else operand for operand in user.inputs]
             self._count_use(old.node, user, -moved)
             self._count_use(new.node, user, moved)
-        for slot, (var, value) in enumerate(self.outputs):
+        for slot in list(self._slots.get(old.node, ())):
+            var, value = self.outputs[slot]
             if value == old:
                 self.outputs[slot] = (var, new)
-                self._output_count[old.node] -= 1
-                self._output_count[new.node] = self._output_count.get(new.node, 0) + 1
+                self._slots[old.node].remove(slot)
+                self._slots.setdefault(new.node, []).append(slot)
         return changed
 
     @staticmethod

@@ -135,4 +135,3 @@ def read_block(block: relax.DataflowBlock) -> Graph:
         if not isinstance(binding.var, relax.DataflowVar):
             reader.graph.output(binding.var, value)
     return reader.graph
-

@@ -127,7 +127,7 @@ class _Writer:
         """Return the variable to bind: the output claimed, else its own unless another value claimed that."""
         var = self.names.get(value)
         if var is None:
-            var = own if isinstance(own, relax.DataflowVar) else relax.DataflowVar(own.name_hint, own.ty)
+            var = own if isinstance(own, relax.DataflowVar) else relax.DataflowVar(own.name, own.ty)
             self.names[value] = var
         return var
 

@@ -1,0 +1,293 @@
+"""The partition of a module: which calls go to TensorRT, in which regions, and why the others do not.
+
+Region functions have the form that `RunCodegen` and TVM's own TensorRT backend expect: a function with the
+attributes Codegen = "tensorrt" and global_symbol, whose body calls one local function per operator with the
+attribute Composite = "tensorrt.<operator>".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+import tvm
+from tvm import relax
+
+from .errors import OffloadError, UnknownNameError
+from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, product, read_block, write_block
+from .ir.order import symbol_dependencies
+from .region_function import make_region
+from .regions import Costs, find_regions
+from .report import Outside, RegionSummary, Report
+from .tensorrt.converters import REGISTRY
+from .tensorrt.registry import Refusal, Registry
+
+Predicate = Callable[[relax.Call, str], bool]
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """What the user asks of a partition.
+
+    Attributes
+    ----------
+    exclude_ops : tuple[str, ...]
+        Operators to keep with TVM, with or without the prefix "relax.".
+    exclude_names : tuple[str, ...]
+        Bindings to keep with TVM, by the names of their variables.
+    exclude : Callable, optional
+        `exclude(call, name)` returns True for a call to keep with TVM.
+    min_region_ops : int
+        A region needs as many operators that compute (do not only move data), unless it is all there is.
+    require_full_offload : bool
+        Raise OffloadError when an operator stays outside.
+    """
+
+    exclude_ops: tuple[str, ...] = ()
+    exclude_names: tuple[str, ...] = ()
+    exclude: Predicate | None = None
+    min_region_ops: int = 1
+    require_full_offload: bool = False
+    registry: Registry = field(default=REGISTRY, repr=False)
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """The full names of the excluded operators.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such operator.
+        """
+        return frozenset(map(_operator_name, self.exclude_ops))
+
+    def refusal(self, node: Node) -> Refusal | None:
+        """Return why a node stays outside by the user's wish, or None."""
+        if node.op in self.operators:
+            return Refusal(f"{node.op} is excluded by exclude_ops", "take it out of exclude_ops")
+        if node.name in self.exclude_names:
+            return Refusal(f"{node.name} is excluded by exclude_names", "take it out of exclude_names")
+        if self.exclude is not None and self.exclude(node.expr, node.name):
+            return Refusal("the exclude predicate says so", "change the predicate")
+        return None
+
+
+def _operator_name(name: str) -> str:
+    full = name if name.startswith("relax.") else f"relax.{name}"
+    if full not in _operators():
+        raise UnknownNameError(f"exclude_ops names {name!r}, which is no Relax operator; try a name such as 'nn.conv2d'")
+    return full
+
+
+def _operators() -> frozenset[str]:
+    return frozenset(str(n) for n in tvm.ir.Op.list_op_names())
+
+
+def partition(mod: tvm.IRModule, options: PartitionOptions | None = None) -> tuple[tvm.IRModule, Report]:
+    """Move what TensorRT can express into region functions.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Any well-formed module; it is not changed. Every dataflow block of every open Relax function is
+        partitioned by itself. Functions that carry Codegen already are kept, and calls to them stay.
+    options : PartitionOptions, optional
+        What to keep outside, and what a region must be worth.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        With the region functions added.
+    report : Report
+        The regions, and what stayed outside with the reasons.
+
+    Raises
+    ------
+    UnknownNameError
+        An option names an operator or a binding that does not exist.
+    OffloadError
+        Full offload was required and an operator has to stay outside.
+    """
+    run = _Partitioner(mod, options or PartitionOptions())
+    result = run.run()
+    if run.options.require_full_offload and run.report.outside:
+        raise OffloadError(f"full offload was required, but {_listing(run.report.outside)}")
+    return result, run.report
+
+
+def _listing(outside: Sequence[Outside]) -> str:
+    shown = "; ".join(f"{o.op} ({o.name} in {o.function}): {o.reason}" for o in outside[:5])
+    more = f"; and {len(outside) - 5} more" if len(outside) > 5 else ""
+    return f"{len(outside)} operators stay outside: {shown}{more}"
+
+
+class _Partitioner:
+    """Partitions one module; collects the region functions and the report."""
+
+    def __init__(self, mod: tvm.IRModule, options: PartitionOptions):
+        self.mod = mod
+        self.options = options
+        self.names: set[str] = {v.name_hint for v in mod.get_global_vars()}
+        self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
+        self.report = Report([], [])
+        self.function = ""
+        self.seen_names: set[str] = set()
+        _ = options.operators  # an unknown operator is an error even where nothing would be excluded
+
+    def run(self) -> tvm.IRModule:
+        result = map_functions(self.mod, self._function)
+        self._check_names()
+        if not self.added:
+            return result
+        result = result.clone()
+        for var, func in self.added:
+            result.update_func(var, func)
+        return result
+
+    def _function(self, var: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
+        self.function = var.name_hint
+        new = map_blocks(func, self._block)
+        self.report.outside.extend(_outside_blocks(func, self.function))
+        return new
+
+    def _check_names(self) -> None:
+        for name in self.options.exclude_names:
+            if name not in self.seen_names:
+                raise UnknownNameError(f"exclude_names names {name!r}, and no binding of the module is called that")
+
+    def _block(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        graph = read_block(block)
+        graph.sweep()
+        self.seen_names.update(node.name for node in graph if node.name)
+        operators = [n for n in graph if is_operator(n)]
+        refusals = {n: r for n in operators if (r := self._refusal(n)) is not None}
+        regions, dropped = find_regions(
+            dependency_graph(graph),
+            lambda n: n in operator_set and n not in refusals,
+            lambda nodes: self._worth(nodes),
+            block_costs(graph, self.options.registry),
+        ) if (operator_set := frozenset(operators)) else ({}, {})
+        for node, why in dropped.items():
+            refusals[node] = Refusal(why, "lower min_region_ops if it should be offloaded all the same")
+        self._report_outside(sorted(refusals, key=lambda n: n.order), refusals)
+        if not regions:
+            return block
+        self._extract(graph, regions)
+        return write_block(graph)
+
+    def _refusal(self, node: Node) -> Refusal | None:
+        return self.options.refusal(node) or self.options.registry.accepts(node.expr)
+
+    def _worth(self, nodes: list[Node]) -> str | None:
+        computing = sum(1 for n in nodes if not is_glue(n, self.options.registry))
+        if computing >= self.options.min_region_ops:
+            return None
+        if not computing:
+            return f"a region of {len(nodes)} operators that only move data is not worth an engine"
+        return f"a region with {computing} computing operators is below min_region_ops = {self.options.min_region_ops}"
+
+    def _report_outside(self, nodes: Iterable[Node], refusals: dict[Node, Refusal]) -> None:
+        for node in nodes:
+            why = refusals[node]
+            self.report.outside.append(Outside(_label(node), node.name, self.function, why.reason, why.hint))
+
+    def _extract(self, graph: Graph, regions: dict[Node, int]) -> None:
+        groups: dict[int, list[Node]] = {}
+        for node, number in regions.items():
+            groups.setdefault(number, []).append(node)
+        for number in sorted(groups):
+            nodes = sorted(groups[number], key=lambda n: n.order)
+            var, func = make_region(graph, nodes, self._fresh_name())
+            self.added.append((var, func))
+            self.report.regions.append(RegionSummary.of(var.name_hint, self.function, nodes, func))
+
+    def _fresh_name(self) -> str:
+        number = len(self.added)
+        while (name := f"{self.function}_tensorrt_{number}") in self.names:
+            number += 1
+        self.names.add(name)
+        return name
+
+
+def _label(node: Node) -> str:
+    if node.op != "call":
+        return node.op
+    callee = node.expr.op
+    return f"call of {getattr(callee, 'name_hint', None) or getattr(callee, 'global_symbol', None) or callee}"
+
+
+# What carries values but is no work: it neither needs an engine nor cuts one by itself.
+_PLUMBING = ("input", "constant", "tuple", "opaque", "match_cast")
+_SHAPE_OPS = ("relax.shape_of", "relax.shape_to_tensor", "relax.tensor_to_shape")
+
+
+def is_operator(node: Node) -> bool:
+    """Return whether a node is work that can be offloaded or refused."""
+    return node.op not in _PLUMBING and node.op not in _SHAPE_OPS
+
+
+def is_glue(node: Node, registry: Registry) -> bool:
+    """Return whether a node only moves data."""
+    found = registry.of(node.op)
+    return found is not None and found.glue
+
+
+def dependency_graph(graph: Graph) -> nx.DiGraph:
+    """Return the nodes of a block, but for inputs and constants, with edges from producers to users."""
+    dag = nx.DiGraph()
+    after = symbol_dependencies(graph)
+    for node in graph:
+        if node.op in ("input", "constant"):
+            continue
+        dag.add_node(node)
+        producers = [v.node for v in node.inputs if v.node.op not in ("input", "constant")]
+        dag.add_edges_from((p, node) for p in [*producers, *after.get(node, ())])
+    return dag
+
+
+def _bytes_of(value: Value) -> int:
+    shape = value.shape
+    if shape is None:
+        return 0
+    # a symbolic extent counts as 1: it is the same on both sides of what is compared
+    return product([e for e in shape if is_static((e,))]) * (tvm.DataType(value.dtype).bits + 7) // 8
+
+
+def block_costs(graph: Graph, registry: Registry) -> Costs:
+    """Return what the nodes of a block cost the partition."""
+
+    def output_bytes(node: Node) -> int:
+        if isinstance(node.ty, relax.TupleType):
+            return sum(_bytes_of(Value(node, k)) for k in range(len(node.ty.fields)))
+        return _bytes_of(Value(node))
+
+    def outside_bytes(node: Node) -> int:
+        return sum(_bytes_of(v) for v in node.inputs if v.op == "input")
+
+    return Costs(output_bytes, outside_bytes, lambda n: is_glue(n, registry), graph.is_output)
+
+
+def _outside_blocks(func: relax.Function, name: str) -> list[Outside]:
+    """Report the calls that stand in no dataflow block."""
+    found: list[Outside] = []
+    if isinstance(func.body, relax.SeqExpr):
+        _walk(func.body, name, found)
+    return found
+
+
+def _walk(seq: relax.SeqExpr, function: str, found: list[Outside]) -> None:
+    for block in seq.blocks:
+        if isinstance(block, relax.DataflowBlock):
+            continue
+        for binding in block.bindings:
+            value = getattr(binding, "value", None)
+            if isinstance(value, relax.If):
+                _walk(value.true_branch, function, found)
+                _walk(value.false_branch, function, found)
+            elif isinstance(value, relax.Call):
+                op = getattr(value.op, "name", None) or f"call of {getattr(value.op, 'name_hint', value.op)}"
+                reason = "it stands outside every dataflow block: impure, or code that must keep its order"
+                hint = "pure code is taken after relax.transform.ConvertToDataflow; optimize runs it"
+                found.append(Outside(str(op), binding.var.name, function, reason, hint))
