@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .ir.shapes import Extent, product
+from .ir.shapes import Extent, product, same
 
 
 class Movement:
@@ -76,10 +76,28 @@ class Slice(Movement):
             index.append(slice(begin, end if end >= 0 else None, stride) if size else slice(0, 0))
         return arrays[0][tuple(index)]
 
+    @staticmethod
+    def whole(shape: Sequence[Extent]) -> Slice:
+        """Return the slice that cuts nothing off an operand of shape `shape`."""
+        return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))
+
+    def with_axis(self, axis: int, begin: int, size: Extent, stride: int = 1) -> Slice:
+        """Return a slice that differs on one axis; one element has stride 1."""
+        found = [list(self.begin), list(self.size), list(self.stride)]
+        window = (begin, size, 1 if isinstance(size, int) and size == 1 else stride)
+        for values, value in zip(found, window, strict=True):
+            values[axis] = value
+        return Slice(*map(tuple, found))
+
+    def cuts(self, shape: Sequence[Extent]) -> list[int]:
+        """Return the axes on which it is not the whole operand of shape `shape`."""
+        windows = enumerate(zip(self.begin, self.size, self.stride, shape, strict=True))
+        return [axis for axis, (b, n, s, e) in windows if b or s != 1 or not same(n, e)]
+
     @property
-    def unit_stride(self) -> bool:
-        """Whether every stride is 1."""
-        return all(s == 1 for s in self.stride)
+    def is_empty(self) -> bool:
+        """Whether an axis keeps no element."""
+        return any(isinstance(n, int) and n == 0 for n in self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +265,8 @@ def inverse(axes: Sequence[int]) -> tuple[int, ...]:
 def compose_slices(first: Slice, then: Slice) -> Slice:
     """Return slice(slice(x, first), then) as one slice."""
     begin = tuple(b1 + s1 * b2 for b1, s1, b2 in zip(first.begin, first.stride, then.begin, strict=True))
-    stride = tuple(s1 * s2 for s1, s2 in zip(first.stride, then.stride, strict=True))
+    strides = zip(first.stride, then.stride, then.size, strict=True)
+    stride = tuple(1 if isinstance(n, int) and n == 1 else s1 * s2 for s1, s2, n in strides)
     return Slice(begin, then.size, stride)
 
 

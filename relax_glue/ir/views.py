@@ -30,7 +30,7 @@ from ..movement import (
     Tile,
 )
 from .graph import Graph, Node, Value
-from .shapes import Extent, is_static, product, same, same_shape
+from .shapes import Extent, product, same, same_shape
 
 
 def view_of(node: Node) -> Movement | None:
@@ -104,8 +104,8 @@ def _strided_slice(node: Node) -> Movement | None:
         if window is None:
             return None
         begin[axis], size[axis], stride[axis] = window
-    if not is_static([s for s in size if isinstance(s, int)]):
-        return None
+    if not same_shape(size, node.shape_of(None)):
+        return None  # assume_inbound=True with a bound outside: the type is not what clamping gives
     return Slice(tuple(begin), tuple(size), tuple(stride))
 
 
@@ -289,17 +289,69 @@ def _shape_expr(shape: Sequence[Extent]) -> relax.ShapeExpr:
 
 def _slice_call(expr: relax.Expr, movement: Slice, shape: Sequence[Extent]) -> relax.Call:
     """Return a strided_slice of the axes that are cut, with bounds inside the extents."""
+    return relax.op.strided_slice(expr, *_slice_arguments(movement, shape))
+
+
+def _slice_arguments(movement: Slice, shape: Sequence[Extent]) -> tuple[list[int], ...]:
+    """Return the axes, begins, ends and, where one is not 1, strides of a strided_slice."""
     axes, begins, ends, strides = [], [], [], []
     for axis, (b, n, s) in enumerate(zip(movement.begin, movement.size, movement.stride, strict=True)):
         if b == 0 and s == 1 and same(n, shape[axis]):
             continue
-        end = b + s * n
+        end = min(b + s * n, shape[axis])
         axes.append(axis)
         begins.append(b)
         # with a negative stride the end of a full reversal is -1, which would count from the back
         ends.append(end if end >= 0 else -shape[axis] - 1)
         strides.append(s)
-    return relax.op.strided_slice(expr, axes, begins, ends, strides if any(s != 1 for s in strides) else None)
+    found = (axes, begins, ends)
+    return (*found, strides) if any(s != 1 for s in strides) else found
+
+
+def is_normal_slice(node: Node) -> bool:
+    """Return whether a strided_slice that has a view is spelled as `emit_movement` spells it."""
+    given = tuple(_ints(arg) for arg in list(node.expr.args)[1:])
+    return not node.attrs.assume_inbound and given == _slice_arguments(node.view, node.inputs[0].shape or ())
+
+
+def is_normal_take(node: Node) -> bool:
+    """Return whether a take that has a view names its axis and needs no mode to keep the indices inside.
+
+    The dtype of the indices may be any integer type.
+    """
+    view: Take = node.view
+    array = node.inputs[1].array
+    plain = str(node.attrs.mode) == "fast" and node.attrs.axis is not None and int(node.attrs.axis) == view.axis
+    return plain and array is not None and tuple(array.ravel().tolist()) == view.indices
+
+
+def slice_of(value: Value) -> tuple[Value, Slice] | None:
+    """Return what a value is a slice of, and which: it is a strided_slice, or an item of a split."""
+    node, view = value.node, value.node.view
+    if isinstance(view, Split) and value.index is not None:
+        part = view.part(value.index, node.inputs[0].shape or ())
+    elif isinstance(view, Slice):
+        part = view
+    else:
+        return None
+    return None if part.is_empty else (node.inputs[0], part)
+
+
+def scatter_window(node: Node) -> tuple[int, int, int, int] | None:
+    """Return (axis, start, end, step) of a slice_scatter with literal bounds inside the extent, else None.
+
+    TVM's kernel does not count negative bounds from the end, nor clamp them.
+    """
+    x, source = node.inputs[:2]
+    bounds = _ints(relax.Tuple(list(node.expr.args)[2:]))
+    if bounds is None or len(node.inputs) != 2 or x.shape is None or source.shape is None:
+        return None
+    axis = normal_axis(int(node.attrs.axis), x.ndim)
+    start, end, step = bounds
+    extent = x.shape[axis]
+    inside = isinstance(extent, int) and 0 <= start < end <= extent and step >= 1
+    written = [*x.shape[:axis], len(range(start, end, step)), *x.shape[axis + 1 :]]
+    return (axis, start, end, step) if inside and same_shape(source.shape, written) else None
 
 
 def moves_nothing(movement: Movement, shape: Sequence[Extent]) -> bool:
