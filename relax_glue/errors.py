@@ -38,3 +38,23 @@ class ProviderError(RelaxGlueError, RuntimeError):
 
 class ConversionError(RelaxGlueError, RuntimeError):
     """A region function cannot be made into a TensorRT network."""
+
+
+class BuildError(RelaxGlueError, RuntimeError):
+    """TensorRT could not build an engine of a network that it accepted."""
+
+
+class PlanError(RelaxGlueError, RuntimeError):
+    """A serialised engine or region is damaged, or was made for another TensorRT or another GPU."""
+
+
+class DeviceError(RelaxGlueError, RuntimeError):
+    """There is no NVIDIA GPU, the CUDA driver reports an error, or a tensor lies on the wrong device."""
+
+
+class ExecutionError(RelaxGlueError, RuntimeError):
+    """An engine cannot run with the tensors that it was called with."""
+
+
+class EngineWarning(UserWarning):
+    """Something about an engine went another way than asked for; the results are right all the same."""

@@ -1,0 +1,276 @@
+"""Engines on a GPU, and one thread's way of running them.
+
+TVM puts a model's work on its current stream, the null stream unless the caller sets one. On the null stream
+TensorRT synchronises the whole device by itself, and it cannot be captured. So each runner has a stream of its
+own, which waits for TVM's by an event and is waited for by another; the host never waits. A runner belongs to
+one thread: an execution context has one set of addresses and one scratch memory, which two calls at a time
+would share.
+
+With static shapes a call is captured as a CUDA graph the second time it sees the same addresses, and launched
+from then on. TVM's memory planner and pool hand out the same few buffers again and again; a caller that has new
+ones each time pays for the enqueue only.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from ..errors import DeviceError, ExecutionError, PlanError
+from .artifact import Artifact, Plan
+from .cache import cache_of, kernels_key
+from .cuda import Driver, Gpu
+from .provider import Provider
+from .tensors import Slot, misaligned
+
+_LOG = logging.getLogger("relax_glue.tensorrt")
+_GRAPHS = 16
+
+
+class Engine:
+    """A deserialised engine on one GPU, shared by all threads.
+
+    Parameters
+    ----------
+    artifact : Artifact
+        The signature and options.
+    plan : Plan
+        The serialised engine.
+    provider : Provider
+        The TensorRT to load it with.
+    gpu : Gpu
+        Where to.
+
+    Raises
+    ------
+    PlanError
+        When the plan is for another TensorRT or GPU, or TensorRT refuses it.
+    """
+
+    def __init__(self, artifact: Artifact, plan: Plan, provider: Provider, gpu: Gpu) -> None:
+        _check_origin(plan, provider, gpu)
+        self.artifact = artifact
+        self.plan = plan
+        self.gpu = gpu
+        self._recorder = provider.recorder()
+        self._logger = provider.logger()
+        with gpu.driver.current(gpu.context):
+            self._runtime = provider.trt.Runtime(self._logger)
+            self._runtime.error_recorder = self._recorder
+            self._engine = self._runtime.deserialize_cuda_engine(plan.data)
+            if self._engine is None:
+                raise PlanError(f"{provider} refuses the engine of {artifact.symbol}: {self.said()}")
+            self._kernels = _Kernels.of(self._engine, provider, artifact, plan, gpu)
+        names = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
+        missing = sorted(set(plan.outputs) - names)
+        if missing:
+            raise PlanError(f"the engine of {artifact.symbol} has no output {', '.join(missing)}")
+        # the builder may drop an input that nothing reads
+        self.bound = [name if name in names else None for name in (*plan.inputs, *plan.outputs)]
+
+    def context(self) -> Any:
+        """Make an execution context; the engine's GPU is current."""
+        made = self._kernels.context() if self._kernels is not None else self._engine.create_execution_context()
+        if made is None:
+            raise ExecutionError(
+                f"no execution context for {self.artifact.symbol}: {self.said()}; its scratch memory is "
+                f"{self._engine.device_memory_size_v2} bytes, which the GPU must have free"
+            )
+        return made
+
+    def keep_kernels(self) -> None:
+        """Write the kernels compiled for this GPU to the cache, where the provider compiles late."""
+        if self._kernels is not None:
+            self._kernels.keep()
+
+    def said(self) -> str:
+        """Return, and forget, what TensorRT reported."""
+        text = "; ".join(self._recorder.messages)
+        self._recorder.clear()
+        return text or "it gave no reason"
+
+
+class Runner:
+    """Runs an engine from one thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        gpu, artifact = engine.gpu, engine.artifact
+        self._engine = engine
+        self._driver = gpu.driver
+        self._home = gpu.context
+        self._device = tvm.cuda(gpu.index)
+        self._slots = [Slot(spec, "input", gpu.index) for spec in artifact.inputs]
+        self._slots += [Slot(spec, "output", gpu.index) for spec in artifact.outputs]
+        with gpu.driver.current(gpu.context):
+            self._context = engine.context()
+            self._stream = gpu.driver.stream()
+            self._arrived, self._done = gpu.driver.event(), gpu.driver.event()
+        self._graphs = _Graphs(gpu.driver) if artifact.options.cuda_graphs else None
+        self._warm = False
+
+    def run(self, handles: Sequence[int]) -> None:
+        """Put one call on TVM's current stream.
+
+        Parameters
+        ----------
+        handles : Sequence[int]
+            Pointers to the `DLTensor` of each input, then of each output.
+
+        Raises
+        ------
+        ExecutionError
+            When number, shape, dtype or layout of the tensors is wrong, or TensorRT refuses the call.
+        DeviceError
+            When a tensor is elsewhere.
+        """
+        if len(handles) != len(self._slots):
+            raise ExecutionError(
+                f"{self._engine.artifact.symbol} is called with {len(handles)} tensors; it takes {len(self._slots)}"
+            )
+        addresses = tuple([slot.address(handle) for slot, handle in zip(self._slots, handles, strict=True)])
+        driver, stream = self._driver, self._stream
+        driver.push(self._home)
+        try:
+            caller = tvm_ffi.get_raw_stream(self._device)
+            driver.follow(stream, self._arrived, caller)
+            self._launch(addresses, caller)
+            driver.follow(caller, self._done, stream)
+        finally:
+            driver.pop()
+        if not self._warm:
+            self._warm = True
+            self._engine.keep_kernels()
+
+    def _launch(self, addresses: tuple[int, ...], caller: int) -> None:
+        """Put the engine on our stream, by graph if this is one to replay."""
+        graphs = self._graphs
+        # the caller may be capturing a graph of his own, which our stream has then joined; the null stream cannot
+        if graphs is None or (caller and self._driver.is_capturing(self._stream)):
+            self._enqueue(addresses)
+            return
+        graph = graphs.find(addresses)
+        if graph is None:
+            self._enqueue(addresses)
+        elif graph:
+            self._driver.launch(graph, self._stream)
+        else:
+            self._capture(addresses, graphs)
+
+    def _enqueue(self, addresses: tuple[int, ...]) -> None:
+        context = self._context
+        for name, address in zip(self._engine.bound, addresses, strict=True):
+            if name is not None and not context.set_tensor_address(name, address):
+                raise ExecutionError(misaligned(self._slots, addresses) or self._engine.said())
+        if not context.execute_async_v3(self._stream):
+            raise ExecutionError(f"{self._engine.artifact.symbol} did not run: {self._engine.said()}")
+
+    def _capture(self, addresses: tuple[int, ...], graphs: _Graphs) -> None:
+        """Record the call and launch the record; without one, run it as it is from now on."""
+        self._driver.begin_capture(self._stream)
+        try:
+            self._enqueue(addresses)
+        except ExecutionError as error:
+            refusal: Exception | None = error
+        else:
+            refusal = None
+        try:
+            graph = self._driver.end_capture(self._stream)
+        except DeviceError as error:
+            refusal = refusal or error
+        if refusal is not None:
+            _LOG.info("%s runs without CUDA graphs: %s", self._engine.artifact.symbol, refusal)
+            self._graphs = None
+            self._enqueue(addresses)
+            return
+        graphs.add(addresses, graph)
+        self._driver.launch(graph, self._stream)
+
+    def __del__(self) -> None:
+        if sys.is_finalizing() or not hasattr(self, "_done"):
+            return
+        with self._driver.current(self._home):
+            self._driver.synchronize(self._stream)
+            if self._graphs is not None:
+                self._graphs.clear()
+            del self._context
+            self._driver.destroy(graphs=[], events=[self._arrived, self._done], streams=[self._stream])
+
+
+class _Graphs:
+    """Executable graphs by addresses, the least recently used going first. 0 stands for seen once."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._graphs: OrderedDict[tuple[int, ...], int] = OrderedDict()
+
+    def find(self, addresses: tuple[int, ...]) -> int | None:
+        """Return the graph, 0 for addresses seen once, or None for new ones, which are noted."""
+        graph = self._graphs.get(addresses)
+        if graph is None:
+            self.add(addresses, 0)
+            return None
+        self._graphs.move_to_end(addresses)
+        return graph
+
+    def add(self, addresses: tuple[int, ...], graph: int) -> None:
+        self._graphs[addresses] = graph
+        while len(self._graphs) > _GRAPHS:
+            _, old = self._graphs.popitem(last=False)
+            self._destroy([old])
+
+    def clear(self) -> None:
+        graphs = list(self._graphs.values())
+        self._graphs.clear()
+        self._destroy(graphs)
+
+    def _destroy(self, graphs: list[int]) -> None:
+        self._driver.destroy(graphs=[graph for graph in graphs if graph], events=[], streams=[])
+
+
+class _Kernels:
+    """TensorRT-RTX compiles an engine's kernels when it is loaded; this keeps them for the next process."""
+
+    def __init__(self, engine: Any, config: Any, artifact: Artifact, key: str) -> None:
+        self._engine = engine
+        self._config = config
+        self._key = key
+        self._files = cache_of(artifact.options)
+        self._compiled = config.create_runtime_cache()
+        self._loaded = (self._files.read(key, ".kernels") if self._files is not None else None) or b""
+        if self._loaded and not self._compiled.deserialize(self._loaded):
+            _LOG.info("the kernels kept for %s are of no use here; they are compiled again", artifact.symbol)
+            self._loaded = b""
+        config.set_runtime_cache(self._compiled)
+
+    @staticmethod
+    def of(engine: Any, provider: Provider, artifact: Artifact, plan: Plan, gpu: Gpu) -> _Kernels | None:
+        """Make one where the provider compiles late."""
+        if not provider.is_rtx:
+            return None
+        config = engine.create_runtime_config()
+        return _Kernels(engine, config, artifact, kernels_key(plan, gpu.name))
+
+    def context(self) -> Any:
+        return self._engine.create_execution_context(self._config)
+
+    def keep(self) -> None:
+        if self._files is None:
+            return
+        compiled = bytes(memoryview(self._compiled.serialize()))
+        if len(compiled) != len(self._loaded):
+            self._files.write(self._key, ".kernels", compiled)
+            self._loaded = compiled
+
+
+def _check_origin(plan: Plan, provider: Provider, gpu: Gpu) -> None:
+    """Refuse what TensorRT would refuse, or worse, run slowly; engines of TensorRT-RTX fit any GPU."""
+    if plan.provider != str(provider):
+        raise PlanError(f"an engine of {plan.provider} does not load with {provider}")
+    if not provider.is_rtx and plan.gpu != gpu.name:
+        raise PlanError(f"an engine built on {plan.gpu} does not fit {gpu.name}")

@@ -1,0 +1,119 @@
+"""TVM's tensors as addresses: a region's arguments arrive as pointers to `DLTensor`, which are read in place.
+
+The VM has checked shapes and dtypes of the model's own inputs; here everything that would make an engine read
+the wrong memory is checked again, by comparing bytes, which takes less than a microsecond for a tensor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from math import prod
+
+import tvm_ffi
+
+from ..errors import DeviceError, ExecutionError
+from .artifact import TensorSpec
+
+CUDA = 2  # kDLCUDA
+ALIGNMENT = 256  # what TensorRT asks of the address of an input or output
+
+# void* data; {int32 type, int32 id} device; int32 ndim; {uint8 code, uint8 bits, uint16 lanes} dtype;
+# int64* shape; int64* strides; uint64 byte_offset
+_HEADER = struct.Struct("<QiiiBBHQQQ")
+_TYPE = struct.Struct("<iiiBBH")
+_TYPE_BYTES = slice(8, 8 + _TYPE.size)
+_DEVICE = struct.Struct("<ii")
+_read = ctypes.string_at
+_DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
+
+
+class Slot:
+    """One argument of an engine: what it has to be, and how its address is read.
+
+    Parameters
+    ----------
+    spec : TensorSpec
+        Name, shape and dtype.
+    role : str
+        "input" or "output", for messages.
+    device : int
+        The number of the GPU that the engine is on.
+    """
+
+    def __init__(self, spec: TensorSpec, role: str, device: int) -> None:
+        self.spec = spec
+        self.role = role
+        self._device = device
+        dtype = tvm_ffi.dtype(spec.dtype)
+        rank = len(spec.shape)
+        self._type = _TYPE.pack(CUDA, device, rank, dtype.type_code, dtype.bits, dtype.lanes)
+        self._extents = struct.pack(f"<{rank}q", *spec.shape)
+        self._strides = struct.pack(f"<{rank}q", *_compact(spec.shape))
+
+    def address(self, handle: int) -> int:
+        """Return where the data of the `DLTensor` at `handle` start.
+
+        Raises
+        ------
+        DeviceError
+            When it is not on the engine's GPU.
+        ExecutionError
+            When its dtype, shape or layout is another one.
+        """
+        header = _read(handle, _HEADER.size)
+        data, *_, shape, strides, offset = _HEADER.unpack(header)
+        size = len(self._extents)
+        fits = header[_TYPE_BYTES] == self._type and _read(shape, size) == self._extents
+        if not fits:
+            self._refuse(header)
+        if strides and _read(strides, size) != self._strides and not self._is_compact(_read(strides, size)):
+            raise ExecutionError(f"{self._label()} is a view with strides: make it contiguous")
+        return data + offset
+
+    def _is_compact(self, strides: bytes) -> bool:
+        """Compare strides, except where the extent is 1 and the stride means nothing."""
+        given, wanted = memoryview(strides).cast("q"), memoryview(self._strides).cast("q")
+        return all(a == b or n <= 1 for a, b, n in zip(given, wanted, self.spec.shape, strict=True))
+
+    def _label(self) -> str:
+        return f"{self.role} {self.spec.name}"
+
+    def _refuse(self, header: bytes) -> None:
+        _, kind, index, rank, code, bits, lanes, shape, _, _ = _HEADER.unpack(header)
+        if (kind, index) != (CUDA, self._device):
+            where = f"{_DEVICES.get(kind, f'device type {kind}')}:{index}"
+            raise DeviceError(
+                f"{self._label()} is on {where}, its engine on cuda:{self._device}: move the inputs there and run "
+                f"the virtual machine on that device"
+            )
+        extents = struct.unpack(f"<{rank}q", _read(shape, 8 * rank))
+        raise ExecutionError(
+            f"{self._label()} has the shape {extents} and dtype {_dtype_name(code, bits, lanes)}; its engine takes "
+            f"{self.spec.shape} {self.spec.dtype}"
+        )
+
+
+def device_of(handle: int) -> tuple[int, int]:
+    """Return the device type and number of the `DLTensor` at `handle`."""
+    kind, index = _DEVICE.unpack(_read(handle + 8, _DEVICE.size))
+    return kind, index
+
+
+def misaligned(slots: Sequence[Slot], addresses: Sequence[int]) -> str | None:
+    """Name the first argument whose address TensorRT cannot take, or None."""
+    for slot, address in zip(slots, addresses, strict=True):
+        if address % ALIGNMENT:
+            return f"{slot.role} {slot.spec.name} starts at an address that is no multiple of {ALIGNMENT}: copy it"
+    return None
+
+
+def _compact(shape: Sequence[int]) -> list[int]:
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def _dtype_name(code: int, bits: int, lanes: int) -> str:
+    kinds = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
+    name = f"{kinds.get(code, f'type code {code} of ')}{'' if code == 6 else bits}"
+    return name if lanes == 1 else f"{name}x{lanes}"
