@@ -64,8 +64,6 @@ def rule_pass(
     """
     left_out = list(exclude)
     for unknown in sorted(set(left_out) - {r.name for r in rules}):
-        raise UnknownNameError(
-            f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}"
-        )
+        raise UnknownNameError(f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}")
     kept = rules.without(left_out)
     return graph_pass(name, lambda graph: rewrite(graph, kept, stats) > 0)

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from .errors import OffloadError, UnknownNameError
+from .inline import is_region
 from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, product, read_block, write_block
 from .ir.order import symbol_dependencies
 from .region_function import make_region
@@ -77,7 +78,9 @@ class PartitionOptions:
 def _operator_name(name: str) -> str:
     full = name if name.startswith("relax.") else f"relax.{name}"
     if full not in _operators():
-        raise UnknownNameError(f"exclude_ops names {name!r}, which is no Relax operator; try a name such as 'nn.conv2d'")
+        raise UnknownNameError(
+            f"exclude_ops names {name!r}, which is no Relax operator; try a name such as 'nn.conv2d'"
+        )
     return full
 
 
@@ -85,7 +88,7 @@ def _operators() -> frozenset[str]:
     return frozenset(str(n) for n in tvm.ir.Op.list_op_names())
 
 
-def partition(mod: tvm.IRModule, options: PartitionOptions | None = None) -> tuple[tvm.IRModule, Report]:
+def partition_with_report(mod: tvm.IRModule, options: PartitionOptions | None = None) -> tuple[tvm.IRModule, Report]:
     """Move what TensorRT can express into region functions.
 
     Parameters
@@ -161,14 +164,15 @@ class _Partitioner:
         graph = read_block(block)
         graph.sweep()
         self.seen_names.update(node.name for node in graph if node.name)
-        operators = [n for n in graph if is_operator(n)]
+        operators = [n for n in graph if self._is_work(n)]
         refusals = {n: r for n in operators if (r := self._refusal(n)) is not None}
+        accepted = frozenset(operators) - frozenset(refusals)
         regions, dropped = find_regions(
             dependency_graph(graph),
-            lambda n: n in operator_set and n not in refusals,
-            lambda nodes: self._worth(nodes),
+            accepted.__contains__,
+            lambda nodes: self._poor(nodes, len(operators)),
             block_costs(graph, self.options.registry),
-        ) if (operator_set := frozenset(operators)) else ({}, {})
+        )
         for node, why in dropped.items():
             refusals[node] = Refusal(why, "lower min_region_ops if it should be offloaded all the same")
         self._report_outside(sorted(refusals, key=lambda n: n.order), refusals)
@@ -177,12 +181,21 @@ class _Partitioner:
         self._extract(graph, regions)
         return write_block(graph)
 
+    def _is_work(self, node: Node) -> bool:
+        """Return whether a node is work: a call of a region that was there before is done already."""
+        return is_operator(node) and not (node.op == "call" and is_region(self._callee(node)))
+
+    def _callee(self, node: Node) -> object:
+        callee = node.expr.op
+        return self.mod.functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
+
     def _refusal(self, node: Node) -> Refusal | None:
         return self.options.refusal(node) or self.options.registry.accepts(node.expr)
 
-    def _worth(self, nodes: list[Node]) -> str | None:
+    def _poor(self, nodes: list[Node], everything: int) -> str | None:
+        """Return why a region is not worth an engine, or None."""
         computing = sum(1 for n in nodes if not is_glue(n, self.options.registry))
-        if computing >= self.options.min_region_ops:
+        if computing >= self.options.min_region_ops or len(nodes) == everything:
             return None
         if not computing:
             return f"a region of {len(nodes)} operators that only move data is not worth an engine"

@@ -2,33 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import tvm
 from tvm import relax
 
-from . import passes
-from .errors import InvalidModuleError
+from .errors import InvalidModuleError, UnknownNameError
+from .passes import batch_norm, constants, reshape, shapes
+from .passes.base import rule_pass
+from .rewrite import RewriteStats, RuleSet
+
+FAMILIES: dict[str, RuleSet] = {
+    "FoldShapes": shapes.RULES,
+    "FoldConstants": constants.RULES,
+    "FoldBatchNorm": batch_norm.RULES,
+    "CanonicalizeReshape": reshape.RULES,
+}
+"""The rules of each pass, by the name of the pass, in the order in which they are tried at a node."""
 
 
 @dataclass(frozen=True)
-class Phase:
+class Step:
     """One step of the pipeline.
 
     Attributes
     ----------
-    name : str
-        The name of the pass.
-    make : Callable
-        Makes the pass.
+    passes : tuple[str, ...]
+        The passes whose rules run together, in one worklist; or one pass of TVM.
     reason : str
         Why it stands where it stands.
     """
 
-    name: str
-    make: object
+    passes: tuple[str, ...]
     reason: str
+
+
+PIPELINE: tuple[Step, ...] = (
+    Step(
+        ("ConvertToDataflow",),
+        "pure code outside dataflow blocks, in branches too, would be seen by no pass",
+    ),
+    Step(
+        ("FoldShapes", "FoldConstants"),
+        "known extents and values make the patterns of every later rule static, and dead users would keep "
+        "operands from counting as single-use",
+    ),
+    Step(
+        tuple(FAMILIES),
+        "all families together: what one makes (a slice of a concat is a slice) another goes on with",
+    ),
+)
+
+
+def rule_names() -> list[str]:
+    """Return the names of all rules, sorted."""
+    return sorted(r.name for rules in FAMILIES.values() for r in rules)
+
+
+def check_disabled(disable: Iterable[str]) -> frozenset[str]:
+    """Return the names of passes and rules to leave out.
+
+    Raises
+    ------
+    UnknownNameError
+        A name is neither a pass nor a rule.
+    """
+    names = frozenset([disable] if isinstance(disable, str) else disable)
+    for unknown in sorted(names - set(FAMILIES) - set(rule_names())):
+        raise UnknownNameError(
+            f"disable names {unknown!r}, which is neither a pass ({', '.join(FAMILIES)}) nor a rule; "
+            "relax_glue.pipeline.rule_names() lists the rules"
+        )
+    return names
+
+
+def pipeline_passes(disable: Collection[str] = (), stats: RewriteStats | None = None) -> list[tvm.transform.Pass]:
+    """Return the passes that bring a module to its canonical form, in order.
+
+    Parameters
+    ----------
+    disable : collection of str
+        Passes and rules to leave out, by name.
+    stats : RewriteStats, optional
+        Where to count what the rules do.
+    """
+    left_out = check_disabled(disable)
+    return [_step_pass(step, left_out, stats) for step in PIPELINE]
+
+
+def _step_pass(step: Step, left_out: Collection[str], stats: RewriteStats | None) -> tvm.transform.Pass:
+    if step.passes == ("ConvertToDataflow",):
+        return relax.transform.ConvertToDataflow(1)
+    sets = [FAMILIES[name].without(left_out) for name in step.passes if name not in left_out]
+    return rule_pass("+".join(step.passes), reduce(add, sets, RuleSet()), stats=stats)
 
 
 def check_module(mod: object) -> tvm.IRModule:
@@ -50,17 +119,3 @@ def check_module(mod: object) -> tvm.IRModule:
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise InvalidModuleError(f"the module is not well formed: {error}") from error
     return mod
-
-
-def canonical_passes() -> Sequence[tvm.transform.Pass]:
-    """Return the passes that bring a module to its canonical form, in order."""
-    return [
-        # pure code outside dataflow blocks, in branches too, would be seen by no pass
-        relax.transform.ConvertToDataflow(1),
-        passes.CanonicalizeReshape(),
-    ]
-
-
-def canonicalize(mod: tvm.IRModule) -> tvm.IRModule:
-    """Bring the glue of a module to its canonical form."""
-    return tvm.transform.Sequential(canonical_passes())(check_module(mod))

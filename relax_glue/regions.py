@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-Bytes = Callable[[Hashable, Hashable], int]
-
 
 @dataclass(frozen=True)
 class Costs:
@@ -58,7 +56,9 @@ def earliest_levels(dag: nx.DiGraph, accepted: Callable[[Hashable], bool]) -> di
     return level
 
 
-def latest_levels(dag: nx.DiGraph, accepted: Callable[[Hashable], bool], level: Mapping[Hashable, int], costs: Costs):
+def latest_levels(
+    dag: nx.DiGraph, accepted: Callable[[Hashable], bool], level: Mapping[Hashable, int], costs: Costs
+) -> dict[Hashable, int]:
     """Return the levels after moving nodes later where that lowers the bytes that cross.
 
     Users are looked at before their producers, so a chain of glue moves as a whole. Every dependency that held
@@ -109,8 +109,7 @@ def find_regions(
     accepted : Callable
         Whether a node can go into a region.
     worth : Callable
-        `worth(nodes)` returns None for a region worth an engine, else why it is not. A region that holds every
-        node of the graph is never asked about.
+        `worth(nodes)` returns None for a region worth an engine, else why it is not.
     costs : Costs
         What moving a node to a later region costs.
 
@@ -132,7 +131,7 @@ def find_regions(
         for node in dag:
             if inside(node):
                 groups.setdefault(level[node], []).append(node)
-        poor = {n: why for nodes in groups.values() if len(nodes) < len(dag) and (why := worth(nodes)) for n in nodes}
+        poor = {n: why for nodes in groups.values() if (why := worth(nodes)) for n in nodes}
         if not poor:
             number = {old: new for new, old in enumerate(sorted(groups))}
             return {n: number[old] for old, nodes in groups.items() for n in nodes}, dropped

@@ -96,13 +96,16 @@ class Report:
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the report as JSON with the keys "regions" and "outside"."""
-        return json.dumps({"regions": [asdict(r) for r in self.regions], "outside": [asdict(o) for o in self.outside]},
-                          indent=indent)
+        return json.dumps(
+            {"regions": [asdict(r) for r in self.regions], "outside": [asdict(o) for o in self.outside]}, indent=indent
+        )
 
     def __str__(self) -> str:
         inside = sum(r.size for r in self.regions)
         total = inside + len(self.outside)
-        head = f"{len(self.regions)} TensorRT region{'' if len(self.regions) == 1 else 's'}, {inside} of {total} operators"
+        head = (
+            f"{len(self.regions)} TensorRT region{'' if len(self.regions) == 1 else 's'}, {inside} of {total} operators"
+        )
         lines = [head, *map(_region_line, self.regions)]
         if self.outside:
             lines += ["", f"outside ({len(self.outside)}):", *_outside_lines(self.outside)]

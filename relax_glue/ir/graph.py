@@ -263,6 +263,12 @@ class Graph:
         name = (self.at.name if self.at else "") or "lv"
         return self.attach(expr.op.name, inputs, expr, relax.DataflowVar(name, expr.ty), position)
 
+    def bind(self, expr: relax.Expr) -> Value:
+        """Add a binding of an expression without operands that is no call, such as a shape."""
+        position = self.at.order[0] if self.at else float(self._age)
+        name = (self.at.name if self.at else "") or "lv"
+        return Value(self.attach("opaque", [], expr, relax.DataflowVar(name, expr.ty), position))
+
     def rebuild(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Add the call of `node` with other operands, one for each of its own in the same order."""
         from .write import call_with  # write builds on graph

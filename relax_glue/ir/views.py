@@ -83,11 +83,17 @@ def _same_elements(before: Sequence[Extent], after: Sequence[Extent]) -> bool:
 
 def _permute(node: Node) -> Movement | None:
     rank = node.inputs[0].ndim
-    if node.op == "relax.layout_transform":
-        return None
     axes = node.attrs.axes
     found = range(rank)[::-1] if axes is None else [normal_axis(int(a), rank) for a in axes]
     return Permute(tuple(found))
+
+
+def _layout_transform(node: Node) -> Movement | None:
+    """Read one that only reorders the axes; one that blocks them (NCHW to NCHW4c) has no view."""
+    index_map = node.attrs.index_map
+    place = {var: axis for axis, var in enumerate(index_map.initial_indices)}
+    axes = tuple(place.get(index, -1) for index in index_map.final_indices)
+    return Permute(axes) if sorted(axes) == list(range(node.inputs[0].ndim)) else None
 
 
 def _strided_slice(node: Node) -> Movement | None:
@@ -222,6 +228,7 @@ RESHAPES = (
 _READERS: dict[str, Callable[[Node], Movement | None]] = {
     **dict.fromkeys(RESHAPES, _reshape),
     "relax.permute_dims": _permute,
+    "relax.layout_transform": _layout_transform,
     "relax.strided_slice": _strided_slice,
     "relax.split": _split,
     "relax.concat": _concat,
@@ -337,21 +344,27 @@ def slice_of(value: Value) -> tuple[Value, Slice] | None:
     return None if part.is_empty else (node.inputs[0], part)
 
 
-def scatter_window(node: Node) -> tuple[int, int, int, int] | None:
-    """Return (axis, start, end, step) of a slice_scatter with literal bounds inside the extent, else None.
+def scatter_window(node: Node) -> tuple[int, int, int] | None:
+    """Return (axis, start, step) of a slice_scatter with literal bounds inside the extent, else None.
 
-    TVM's kernel does not count negative bounds from the end, nor clamp them.
+    TVM's kernel neither counts negative bounds from the end nor clamps them.
     """
-    x, source = node.inputs[:2]
     bounds = _ints(relax.Tuple(list(node.expr.args)[2:]))
-    if bounds is None or len(node.inputs) != 2 or x.shape is None or source.shape is None:
+    if bounds is None or len(node.inputs) != 2 or any(v.shape is None for v in node.inputs):
         return None
-    axis = normal_axis(int(node.attrs.axis), x.ndim)
+    x, source = node.inputs
+    shape, axis = list(x.shape or ()), normal_axis(int(node.attrs.axis), x.ndim)
     start, end, step = bounds
-    extent = x.shape[axis]
-    inside = isinstance(extent, int) and 0 <= start < end <= extent and step >= 1
-    written = [*x.shape[:axis], len(range(start, end, step)), *x.shape[axis + 1 :]]
-    return (axis, start, end, step) if inside and same_shape(source.shape, written) else None
+    extent = shape[axis]
+    if not isinstance(extent, int) or not 0 <= start < end <= extent or step < 1:
+        return None
+    shape[axis] = len(range(start, end, step))
+    return (axis, start, step) if same_shape(source.shape, shape) and source.dtype == x.dtype else None
+
+
+def join(graph: Graph, axis: int, values: Sequence[Value]) -> Value:
+    """Return a concat of values, or the value itself where there is one."""
+    return values[0] if len(values) == 1 else emit_movement(graph, Concat(axis), *values)
 
 
 def moves_nothing(movement: Movement, shape: Sequence[Extent]) -> bool:

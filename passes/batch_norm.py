@@ -1,0 +1,192 @@
+"""Batch normalisation at inference: a scale and a shift, and the scale goes into the weights before it.
+
+`nn.batch_norm` returns a tuple and no TensorRT table of TVM takes it: a YOLO from torch.export is cut 81 times.
+With constant statistics it is multiply and add by constants, and a multiplication after a convolution or a
+matrix product with constant weights belongs into the weights. The factors are computed in float64 and rounded
+once. (rules.md C03, B09, B10, B11.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from relax_glue.ir import Graph, Node, Value, is_static
+from relax_glue.ir.views import normal_axis
+from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
+
+from .base import rule_pass
+
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")
+FLOATS = ("float16", "float32", "float64")
+
+
+@rule(
+    "batch-norm-to-scale",
+    "relax.nn.batch_norm",
+    equation="batch_norm(x, g, b, m, v)[0] -> x * (g / sqrt(v + eps)) + (b - m * g / sqrt(v + eps))",
+    soundness=FLOAT_REASSOC,
+    source="C03",
+)
+def batch_norm_to_scale(node: Node, graph: Graph) -> Replacement | Decline:
+    """Inference-time batch normalisation with constant statistics is a scale and a shift."""
+    attrs = node.attrs
+    if bool(getattr(attrs, "training", False)):
+        return Decline("it is in training mode")
+    x, *statistics = node.inputs
+    if x.dtype not in FLOATS or x.shape is None:
+        return Decline("the operand is no float tensor of known rank")
+    arrays = [v.array for v in statistics]
+    if len(arrays) != 4 or any(a is None for a in arrays):
+        return Decline("a statistic is not constant")
+    if graph.uses_of(Value(node)):
+        return Decline("the whole tuple is used")
+    gamma, beta, mean, variance = (a.astype("float64") for a in arrays if a is not None)
+    factor = (gamma if attrs.scale else 1.0) / np.sqrt(variance + float(attrs.epsilon))
+    shift = (beta if attrs.center else 0.0) - mean * factor
+    shape = [1] * len(x.shape)
+    shape[normal_axis(int(attrs.axis), len(shape))] = -1
+    operands = [graph.constant(a.reshape(shape).astype(x.dtype)) for a in (factor, shift)]
+    scaled = graph.emit(relax.op.multiply, x, operands[0])
+    # at inference the running statistics come back as they went in
+    return [graph.emit(relax.op.add, scaled, operands[1]), statistics[2], statistics[3]]
+
+
+def _factor_and_other(node: Node) -> tuple[Value, Value] | None:
+    """Return (constant, other operand) of a commutative call, or None where none or both are constant."""
+    a, b = node.inputs
+    if (a.op == "constant") == (b.op == "constant"):
+        return None
+    return (a, b) if a.op == "constant" else (b, a)
+
+
+def _per_channel(factor: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray | None:
+    """Return a constant that varies along `axis` only as a vector of its extent, or None.
+
+    Shapes align at the right: a vector of length O beside (N, O, H, W) varies along W, not along the channels.
+    """
+    if factor.ndim > len(shape):
+        return None
+    full = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
+    if any(n != 1 for k, n in enumerate(full.shape) if k != axis):
+        return None
+    return np.broadcast_to(full.ravel(), (shape[axis],))
+
+
+def _out_axes(conv: Node) -> tuple[int, int] | None:
+    """Return the channel axis of a convolution's result and the axis of its kernel that gives it, or None."""
+    attrs = conv.attrs
+    layout = str(attrs.out_layout) or str(attrs.data_layout)
+    kernel = str(attrs.kernel_layout)
+    if len(layout) != conv.value.ndim or "C" not in layout or "O" not in kernel:
+        return None
+    if conv.op in TRANSPOSED and int(attrs.groups) != 1:
+        return None  # the kernel's O counts the channels of one group
+    return layout.index("C"), kernel.index("O")
+
+
+@rule(
+    "scale-into-conv",
+    "relax.multiply",
+    equation="conv(x, W) * c -> conv(x, W * c), c constant per output channel",
+    soundness=FLOAT_REASSOC,
+    source="B09",
+)
+def scale_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
+    """Multiply the weights, once, instead of the result."""
+    found = _factor_and_other(node)
+    if found is None or found[1].op not in CONVOLUTIONS + TRANSPOSED:
+        return Decline("it is no convolution times a constant")
+    factor, conv = found[0], found[1].node
+    weight = conv.inputs[1].array
+    if not graph.single_use(found[1]) or weight is None:
+        return Decline("the convolution has other users or its weight is not constant")
+    axes = _out_axes(conv)
+    if axes is None or not _keeps_shape(node, conv) or weight.dtype.name not in FLOATS:
+        return Decline("its output channels are not one axis of the weight, or the product is larger")
+    extent = weight.shape[axes[1]]
+    vector = _per_channel(factor.array, (*[1] * axes[0], extent, *[1] * (conv.value.ndim - axes[0] - 1)), axes[0])
+    if vector is None:
+        return Decline("the constant does not vary along the channels alone")
+    scaled = weight.astype("float64") * vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)])
+    return graph.rebuild(conv, [conv.inputs[0], graph.constant(scaled.astype(weight.dtype))])
+
+
+def _keeps_shape(node: Node, inner: Node) -> bool:
+    shape = inner.shape_of(None)
+    return shape is not None and node.value.ndim == len(shape) and node.value.dtype == inner.value.dtype
+
+
+@rule(
+    "scale-into-matmul",
+    "relax.multiply",
+    equation="matmul(x, W) * c -> matmul(x, W * c), c constant per column",
+    soundness=FLOAT_REASSOC,
+    source="B10",
+)
+def scale_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
+    """Multiply the columns of a constant weight instead of those of the product."""
+    found = _factor_and_other(node)
+    if found is None or found[1].op != "relax.matmul":
+        return Decline("it is no matrix product times a constant")
+    product = found[1].node
+    weight = product.inputs[1].array
+    if not graph.single_use(found[1]) or weight is None or weight.ndim < 2 or weight.dtype.name not in FLOATS:
+        return Decline("the product has other users or its weight is no constant float matrix")
+    shape = product.shape_of(None)
+    if not is_static(shape) or shape is None or not shape or node.value.shape != shape:
+        return Decline("the product's shape is not static or grows")
+    vector = _per_channel(found[0].array, shape, len(shape) - 1)
+    if vector is None:
+        return Decline("the constant does not vary along the columns alone")
+    scaled = (weight.astype("float64") * vector).astype(weight.dtype)
+    return graph.rebuild(product, [product.inputs[0], graph.constant(scaled)])
+
+
+@rule(
+    "scale-before-shift",
+    "relax.multiply",
+    equation="(conv(x, W) + b) * c -> conv(x, W) * c + b * c, b and c constant",
+    soundness=FLOAT_REASSOC,
+    source="B11",
+)
+def scale_before_shift(node: Node, graph: Graph) -> Replacement | Decline:
+    """Bring a scale next to the convolution that it can go into."""
+    found = _factor_and_other(node)
+    if found is None or found[1].op != "relax.add" or not graph.single_use(found[1]):
+        return Decline("it is no sum of one user times a constant")
+    inner = _factor_and_other(found[1].node)
+    if inner is None or inner[1].op not in CONVOLUTIONS + TRANSPOSED + ("relax.matmul",):
+        return Decline("the sum is not of a convolution or matrix product and a constant")
+    factor, shift, x = found[0], inner[0], inner[1]
+    if not graph.single_use(x) or x.dtype not in FLOATS:
+        return Decline("the convolution has other users or is no float")
+    if x.ndim != node.value.ndim or factor.array.ndim > x.ndim or shift.array.ndim > x.ndim:
+        return Decline("the rank grows")
+    if x.shape is None or node.value.shape is None or not is_static(x.shape) or x.shape != node.value.shape:
+        return Decline("the result is larger than the convolution's, or its shape is not static")
+    product = shift.array.astype("float64") * factor.array.astype("float64")
+    if product.size > max(shift.array.size, factor.array.size):
+        return Decline("the constants vary along different axes")
+    scaled = graph.emit(relax.op.multiply, x, factor)
+    return graph.emit(relax.op.add, scaled, graph.constant(product.astype(x.dtype)))
+
+
+RULES = RuleSet.of(batch_norm_to_scale, scale_into_conv, scale_into_matmul, scale_before_shift)
+
+
+def FoldBatchNorm(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+    """Turn batch normalisation into scale and shift, and scales into the weights before them.
+
+    Parameters
+    ----------
+    exclude : iterable of str
+        Names of rules to leave out.
+    stats : RewriteStats, optional
+        Where to count what the rules do.
+    """
+    return rule_pass("FoldBatchNorm", RULES, exclude, stats)

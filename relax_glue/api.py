@@ -1,0 +1,185 @@
+"""The public functions: optimize, canonicalize, partition, explain, compile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import tvm
+
+from .inline import inline, region_functions
+from .partition import PartitionOptions, Predicate, partition_with_report
+from .pipeline import check_module, pipeline_passes
+from .report import Report
+from .rewrite import RewriteStats
+
+
+def canonicalize(
+    mod: tvm.IRModule, *, disable: Collection[str] = (), stats: RewriteStats | None = None
+) -> tvm.IRModule:
+    """Bring the glue of a module to its canonical form; nothing is offloaded.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A well-formed module with at least one Relax function; it is not changed. Region functions in it stay.
+    disable : collection of str
+        Passes ("CanonicalizeSplit") and rules ("slice-of-concat") to leave out.
+    stats : RewriteStats, optional
+        Where to count what each rule tried, did and declined.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        The same functions with the same parameters, result types and order of results.
+
+    Raises
+    ------
+    InvalidModuleError
+        `mod` is no IRModule, has no Relax function, or is ill-formed.
+    UnknownNameError
+        `disable` names neither a pass nor a rule.
+    """
+    steps = pipeline_passes(disable, stats)
+    return tvm.transform.Sequential(steps, name="relax_glue.canonicalize")(check_module(mod))
+
+
+def partition(
+    mod: tvm.IRModule,
+    *,
+    exclude_ops: Collection[str] = (),
+    exclude_names: Collection[str] = (),
+    exclude: Predicate | None = None,
+    min_region_ops: int = 1,
+    require_full_offload: bool = False,
+) -> tvm.IRModule:
+    """Move what TensorRT can express into region functions, in as few regions as there can be.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A well-formed module; it is not changed. Regions that are in it already stay, so partitioning a partitioned
+        module changes nothing.
+    exclude_ops : collection of str
+        Operators to keep with TVM, such as "nn.softmax".
+    exclude_names : collection of str
+        Bindings to keep with TVM, by the names of their variables.
+    exclude : Callable, optional
+        `exclude(call, name)` returns True for a call to keep with TVM.
+    min_region_ops : int
+        How many operators that compute a region needs, unless it is all there is.
+    require_full_offload : bool
+        Raise when an operator has to stay outside.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        With region functions (attribute Codegen = "tensorrt") that the original functions call.
+
+    Raises
+    ------
+    InvalidModuleError
+        `mod` is no IRModule, has no Relax function, or is ill-formed.
+    UnknownNameError
+        An option names an operator or a binding that does not exist.
+    OffloadError
+        Full offload was required and an operator has to stay outside.
+    """
+    options = _options(exclude_ops, exclude_names, exclude, min_region_ops, require_full_offload)
+    return partition_with_report(check_module(mod), options)[0]
+
+
+def _options(
+    exclude_ops: Collection[str],
+    exclude_names: Collection[str],
+    exclude: Predicate | None,
+    min_region_ops: int,
+    require_full_offload: bool,
+) -> PartitionOptions:
+    return PartitionOptions(_names(exclude_ops), _names(exclude_names), exclude, min_region_ops, require_full_offload)
+
+
+def _names(given: Collection[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def optimize(
+    mod: tvm.IRModule,
+    *,
+    disable: Collection[str] = (),
+    stats: RewriteStats | None = None,
+    **partition_options: Any,
+) -> tvm.IRModule:
+    """Do the whole of it: canonical form, then the partition.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A well-formed module; it is not changed.
+    disable, stats
+        As in `canonicalize`.
+    **partition_options
+        As in `partition`. Names of bindings are those of `mod`; a binding that a rule takes away cannot be excluded.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        Ready for `compile`, or for `RunCodegen` of a TVM that has TensorRT built in.
+
+    Raises
+    ------
+    InvalidModuleError, UnknownNameError, OffloadError
+        As in `canonicalize` and `partition`.
+    """
+    return partition(canonicalize(mod, disable=disable, stats=stats), **partition_options)
+
+
+def explain(mod: tvm.IRModule, *, disable: Collection[str] = (), **partition_options: Any) -> Report:
+    """Tell which regions `optimize` makes of a module, what stays outside them, and why.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module as imported, or one that is partitioned already; it is not changed.
+    disable, **partition_options
+        As in `optimize`; require_full_offload is ignored, since the report says what stays outside.
+
+    Returns
+    -------
+    report : Report
+        `.regions`, `.outside` (each with `.op`, `.name`, `.reason`, `.hint`), `str(report)`, `.to_json()`.
+
+    Raises
+    ------
+    InvalidModuleError, UnknownNameError
+        As in `canonicalize` and `partition`.
+    """
+    partition_options["require_full_offload"] = False
+    options = {"exclude_ops": (), "exclude_names": (), "exclude": None, "min_region_ops": 1, **partition_options}
+    ready = mod if region_functions(check_module(mod)) else canonicalize(mod, disable=disable)
+    return partition_with_report(ready, _options(**options))[1]
+
+
+def compile(mod: tvm.IRModule, target: Any = None) -> tvm.runtime.Executable:
+    """Compile a module for the Relax VM: with TensorRT where there is a GPU for it, else with TVM alone.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As imported, or partitioned by `optimize`; it is not changed. One without regions is optimised first.
+    target : tvm.target.Target or str, optional
+        What TVM compiles for; by default "cuda" where TensorRT can run, else "llvm". With a CPU target the regions are
+        put back and TVM compiles everything.
+
+    Returns
+    -------
+    executable : tvm.runtime.Executable
+        For `tvm.relax.VirtualMachine` and `export_library`.
+
+    Raises
+    ------
+    InvalidModuleError
+        `mod` is no IRModule, has no Relax function, or is ill-formed.
+    """
+    ready = mod if region_functions(check_module(mod)) else optimize(mod)
+    return tvm.compile(inline(ready), target or "llvm")
