@@ -8,6 +8,7 @@ when an engine is built or loaded.
 
 from __future__ import annotations
 
+from .checker import CheckReport, check
 from .codegen import Codegen, register_codegen
 from .options import BuildOptions
 from .provider import get_provider
@@ -16,4 +17,12 @@ from .runtime import register_runtime, unload_engines
 register_runtime()
 register_codegen()
 
-__all__ = ["BuildOptions", "Codegen", "get_provider", "register_codegen", "unload_engines"]
+__all__ = [
+    "BuildOptions",
+    "CheckReport",
+    "Codegen",
+    "check",
+    "get_provider",
+    "register_codegen",
+    "unload_engines",
+]

@@ -59,7 +59,7 @@ class Codegen:
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with its regions replaced."""
-        regions = {gv: function for gv, function in mod.functions_items() if _is_region(function)}
+        regions = {gv: function for gv, function in mod.functions_items() if is_region(function)}
         if not regions:
             return mod
         artifacts: dict[tvm.ir.GlobalVar, Artifact] = {}
@@ -155,7 +155,8 @@ def register_codegen(*, override: bool = False) -> bool:
     return True
 
 
-def _is_region(function: tvm.ir.BaseFunc) -> bool:
+def is_region(function: tvm.ir.BaseFunc) -> bool:
+    """Say whether a function of a module is a region for TensorRT."""
     attrs = function.attrs
     return isinstance(function, relax.Function) and bool(attrs) and attrs.get("Codegen") == CODEGEN
 
@@ -177,7 +178,7 @@ def _lower(
 ) -> tvm.IRModule:
     """Put calls to the host functions, and the bodies of refused regions, where regions were called."""
     plain = {gv: plain_function(function) for gv, function in refused.items()}
-    caller = _Caller(mod, set(artifacts))
+    caller = RegionCaller(mod, {gv: gv.name_hint for gv in artifacts})
     lowered = {}
     for gv, function in mod.functions_items():
         if gv in artifacts or gv in refused:
@@ -194,22 +195,31 @@ def _lower(
 
 
 @mutator
-class _Caller(PyExprMutator):
-    """Turns `region(a, (b, c))` into `call_dps_packed("region", (a, b, c))`."""
+class RegionCaller(PyExprMutator):
+    """Turns `region(a, (b, c))` into `call_dps_packed("symbol", (a, b, c))`.
 
-    def __init__(self, mod: tvm.IRModule, regions: set[tvm.ir.GlobalVar]) -> None:
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module with the callers.
+    symbols : Mapping[tvm.ir.GlobalVar, str]
+        For each region, the name of the packed function to call.
+    """
+
+    def __init__(self, mod: tvm.IRModule, symbols: Mapping[tvm.ir.GlobalVar, str]) -> None:
         super().__init__(mod)
-        self._regions = regions
+        self._symbols = symbols
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Replace a call of a region."""
         call = self.visit_expr_post_order(call)
-        if not isinstance(call.op, tvm.ir.GlobalVar) or call.op not in self._regions:
+        if not isinstance(call.op, tvm.ir.GlobalVar) or call.op not in self._symbols:
             return call
         tensors = [tensor for arg in call.args for tensor in self._leaves(arg)]
         types = tensor_types(call.ty)
         packed = relax.Call(
             tvm.ir.Op.get("relax.call_dps_packed"),
-            [relax.ExternFunc(call.op.name_hint), relax.Tuple(tensors)],
+            [relax.ExternFunc(self._symbols[call.op]), relax.Tuple(tensors)],
             None,
             [types[0] if isinstance(call.ty, relax.TensorType) else relax.TupleType(types)],
         )

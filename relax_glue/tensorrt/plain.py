@@ -56,10 +56,10 @@ def lift_constants(function: relax.Function) -> Plain:
     return Plain(writer.write(), writer.region, writer.constants)
 
 
-def with_every_step(function: relax.Function) -> relax.Function:
-    """Return the plain function with the results of all its calls, flat and in order, as one tuple."""
+def with_every_step(function: relax.Function) -> Plain:
+    """Return the plain function with what all its calls yield, flat and in order, and then its own results."""
     writer = _Writer(function, lift=False)
-    return writer.write(writer.every_step)
+    return Plain(writer.write(writer.every_step), writer.region, [])
 
 
 class _Writer:
@@ -103,7 +103,7 @@ class _Writer:
                 items.extend(relax.TupleGetItem(var, index) for index in range(len(var.ty.fields)))
             else:
                 items.append(var)
-        return relax.Tuple(items)
+        return relax.Tuple(items + [self._value(value) for value in self.region.outputs])
 
     def _results(self) -> relax.Expr:
         return rebuild(self._source.ret_ty, iter([self._value(value) for value in self.region.outputs]))

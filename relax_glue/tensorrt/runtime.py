@@ -164,5 +164,3 @@ def register_runtime() -> None:
 def unload_engines() -> None:
     """Free the engines that this process has loaded; a model that is called again loads its own again."""
     tvm.get_global_func(UNLOAD)()
-
-

@@ -1,0 +1,387 @@
+"""Is what TensorRT computes what TVM computes? Each region against LLVM, layer by layer.
+
+The model is run by LLVM with the caller's inputs, so that every region is seen with the tensors that really
+reach it. On a machine with a GPU the region's engine then runs on those; if its results differ, a second engine
+with every layer as an output shows where they part. Without a GPU the network is evaluated in numpy, which
+shows a wrong conversion though not a fault of TensorRT itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..errors import DeviceError, InputShapeError, InvalidModuleError
+from .artifact import Artifact, TensorSpec, save_region
+from .codegen import RegionCaller, is_region, make_artifact
+from .converters import REGISTRY
+from .cuda import gpu
+from .engine import build_plan
+from .host import host_module
+from .network import DTYPES, Network
+from .options import BuildOptions
+from .plain import Plain, static_shape, with_every_step
+from .provider import get_provider
+from .reference import evaluate
+from .region import Region
+
+_TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1, "float8_e4m3fn": 2.5e-1}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a tensor is from TVM's.
+
+    Attributes
+    ----------
+    name : str
+        The Relax variable, or "output <i>".
+    op : str
+        The operator that yields it; empty for a result of the region.
+    error : float
+        The largest absolute difference, as a share of the largest absolute value of TVM's tensor.
+    tolerance : float
+        What is allowed.
+    place : tuple[int, ...]
+        Where it is.
+    got, expected : float
+        The numbers there.
+    """
+
+    name: str
+    op: str
+    error: float
+    tolerance: float
+    place: tuple[int, ...]
+    got: float
+    expected: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is close enough."""
+        return self.error <= self.tolerance
+
+    def __str__(self) -> str:
+        label = f"{self.op} ({self.name})" if self.op else self.name
+        return f"{label}: {self.got:.6g} instead of {self.expected:.6g} at {list(self.place)}, error {self.error:.2e}"
+
+
+@dataclass(frozen=True)
+class RegionCheck:
+    """What was found of one region.
+
+    Attributes
+    ----------
+    region : str
+        Its name.
+    outputs : tuple[Difference, ...]
+        Each of its results.
+    first : Difference or None
+        The first layer, in the order of the region, that differs; None where none does.
+    layers : int
+        How many layers were compared to find it.
+    """
+
+    region: str
+    outputs: tuple[Difference, ...]
+    first: Difference | None
+    layers: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether all results agree."""
+        return all(output.ok for output in self.outputs)
+
+    def __str__(self) -> str:
+        worst = max((output.error for output in self.outputs), default=0.0)
+        if self.ok:
+            return f"{self.region}: ok, largest error {worst:.2e}"
+        where = f"first different layer: {self.first}" if self.first else "no single layer differs by more than that"
+        return f"{self.region}: DIFFERS, largest error {worst:.2e}; {where}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check` found.
+
+    Attributes
+    ----------
+    where : str
+        What computed TensorRT's side: the GPU's name, or "numpy".
+    regions : tuple[RegionCheck, ...]
+        The regions that the inputs reach, in the order of the calls.
+    """
+
+    where: str
+    regions: tuple[RegionCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every region agrees with TVM."""
+        return all(region.ok for region in self.regions)
+
+    def __str__(self) -> str:
+        return "\n".join([f"TensorRT ({self.where}) against TVM (llvm):", *(f"  {each}" for each in self.regions)])
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A region's call in the run by LLVM: the arrays that came in, and those of each step and each result."""
+
+    inputs: list[np.ndarray]
+    values: list[np.ndarray]
+
+
+def check(
+    mod: tvm.IRModule,
+    inputs: Sequence[np.ndarray] | None = None,
+    *,
+    function: str = "main",
+    tolerance: float | None = None,
+    options: BuildOptions | None = None,
+) -> CheckReport:
+    """Compare each TensorRT region of a module with TVM.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A partitioned module, as `relax_glue.partition` or MergeCompositeFunctions leaves it.
+    inputs : Sequence[np.ndarray], optional
+        The inputs of `function`; random ones if left out, which needs static shapes.
+    function : str
+        The function to run.
+    tolerance : float, optional
+        The error allowed in floating point, as a share of a tensor's largest value. Left out, 1e-3 for
+        float32, 2e-2 for float16, 1e-1 for bfloat16. Integers have to be equal.
+    options : BuildOptions, optional
+        How engines are built, on a GPU.
+
+    Returns
+    -------
+    CheckReport
+        `report.ok` is the answer, `print(report)` says what differs first.
+
+    Raises
+    ------
+    InvalidModuleError
+        When the module has no such function, or no region.
+    InputShapeError
+        When the inputs do not fit the function.
+    ConversionError, BuildError
+        When a region cannot be converted or built.
+    """
+    regions = {gv: region for gv, region in mod.functions_items() if is_region(region)}
+    if not regions:
+        raise InvalidModuleError("the module has no TensorRT region: partition it first, with relax_glue.partition")
+    if function not in [gv.name_hint for gv in mod.get_global_vars()]:
+        raise InvalidModuleError(f"the module has no function {function}: name one with function=")
+    steps = {gv: with_every_step(region) for gv, region in regions.items()}
+    for plain in steps.values():
+        _unique_names(plain.region)
+    seen = _observe(mod, steps, function, _arrays(mod[function], inputs))
+    where = _where()
+    found = [
+        _compare(gv.name_hint, regions[gv], steps[gv], seen[gv], where, tolerance, options or BuildOptions())
+        for gv in seen
+    ]
+    return CheckReport(where or "numpy", tuple(found))
+
+
+def _where() -> str | None:
+    """Return the name of the GPU, or None."""
+    try:
+        return gpu().name
+    except DeviceError:
+        return None
+
+
+def _arrays(function: relax.Function, inputs: Sequence[np.ndarray] | None) -> list[np.ndarray]:
+    """Return the inputs given, or random ones."""
+    params = function.params
+    if inputs is not None:
+        if len(inputs) != len(params):
+            raise InputShapeError(f"the function takes {len(params)} inputs, not {len(inputs)}")
+        return [np.ascontiguousarray(array) for array in inputs]
+    random = np.random.default_rng(0)
+    made = []
+    for param in params:
+        shape = static_shape(param.ty) if isinstance(param.ty, relax.TensorType) else None
+        if shape is None:
+            raise InputShapeError(f"{param.name} is {param.ty}: give inputs, it has no static shape to invent them for")
+        dtype = str(param.ty.dtype)
+        values = random.integers(0, 2, shape) if dtype.startswith(("int", "uint", "bool")) else random.random(shape)
+        made.append(tvm.runtime.tensor(np.asarray(values, "float32")).numpy().astype(dtype))
+    return made
+
+
+def _observe(
+    mod: tvm.IRModule, steps: Mapping[tvm.ir.GlobalVar, Plain], function: str, inputs: Sequence[np.ndarray]
+) -> dict[tvm.ir.GlobalVar, _Seen]:
+    """Run the module by LLVM, with a Python function in the place of each region that looks at its call."""
+    prefix = f"relax_glue.check.{uuid.uuid4().hex}."
+    caller = RegionCaller(mod, {gv: prefix + gv.name_hint for gv in steps})
+    functions = {}
+    for gv, old in mod.functions_items():
+        if gv in steps:
+            functions[gv] = steps[gv].function.with_attr("global_symbol", gv.name_hint)
+        else:
+            functions[gv] = caller.visit_expr(old) if isinstance(old, relax.Function) else old
+    compiled = tvm.compile(tvm.IRModule(functions), "llvm")
+    observers = {gv: _Observer(gv.name_hint, len(plain.region.outputs)) for gv, plain in steps.items()}
+    try:
+        for gv, observer in observers.items():  # the virtual machine looks for them when it is made
+            tvm.register_global_func(prefix + gv.name_hint, observer)
+        machine, inner = (relax.VirtualMachine(compiled, tvm.cpu()) for _ in range(2))
+        for observer in observers.values():
+            observer.machine = inner
+        machine[function](*[tvm.runtime.tensor(array) for array in inputs])
+    finally:
+        for gv in steps:
+            tvm_ffi.registry.remove_global_func(prefix + gv.name_hint)
+    return {gv: observer.seen for gv, observer in observers.items() if observer.seen is not None}
+
+
+class _Observer:
+    """Stands in the place of a region: lets LLVM compute it and keeps what the first call saw."""
+
+    def __init__(self, region: str, results: int) -> None:
+        self.machine: Any = None
+        self.seen: _Seen | None = None
+        self._region = region
+        self._results = results
+
+    def __call__(self, *tensors: Any) -> None:
+        split = len(tensors) - self._results
+        values = list(self.machine[self._region](*tensors[:split]))
+        for result, value in zip(tensors[split:], values[len(values) - self._results :], strict=True):
+            result.copyfrom(value)
+        if self.seen is None:
+            self.seen = _Seen([tensor.numpy() for tensor in tensors[:split]], [value.numpy() for value in values])
+
+
+def _compare(
+    name: str,
+    function: relax.Function,
+    plain: Plain,
+    seen: _Seen,
+    where: str | None,
+    tolerance: float | None,
+    options: BuildOptions,
+) -> RegionCheck:
+    """Compare one region's results, and its layers if those differ or come for nothing."""
+    names = _step_names(plain)
+    count = len(plain.region.outputs)
+    expected = seen.values[len(names) :]
+    network = _network(plain.region, options)
+    if where is None:
+        values = evaluate(network, seen.inputs, every_tensor=True)
+        got = [values[output] for output in network.outputs]
+    else:
+        artifact = make_artifact(function, replace(options, build="now", keep_region=False))
+        got = _run(artifact, seen.inputs)
+    outputs = tuple(
+        _difference(f"output {index}", "", got[index], expected[index], tolerance) for index in range(count)
+    )
+    if where is not None and not all(output.ok for output in outputs):
+        values = _run_every_layer(network, function, seen.inputs, options)
+    elif where is not None:
+        values = {}
+    compared = [
+        _difference(step, op, values[network.named[step]], value, tolerance)
+        for (step, op), value in zip(names, seen.values, strict=False)
+        if network.named.get(step) in values
+    ]
+    first = next((each for each in compared if not each.ok), None)
+    return RegionCheck(name, outputs, first, len(compared))
+
+
+def _network(region: Region, options: BuildOptions) -> Network:
+    """Make the network of a region whose steps have different names."""
+    network = Network(get_provider(options.provider).builder())
+    network.build(region, REGISTRY)
+    return network
+
+
+def _unique_names(region: Region) -> None:
+    """Give each step a name of its own: Relax names are hints, and two variables can share one."""
+    taken: set[str] = set()
+    for step in region.steps:
+        name, number = step.name, 1
+        while name in taken:
+            number += 1
+            name = f"{step.name}_{number}"
+        taken.add(name)
+        step.name = name
+
+
+def _step_names(plain: Plain) -> list[tuple[str, str]]:
+    """Return the name and operator of each tensor that a step yields, as `Network.tensors` has them."""
+    found = []
+    for step in plain.region.steps:
+        ty = step.call.ty
+        count = len(ty.fields) if isinstance(ty, relax.TupleType) else 1
+        op = step.call.op.name
+        found += [(step.name if count == 1 else f"{step.name}.{item}", op) for item in range(count)]
+    return found
+
+
+def _run_every_layer(
+    network: Network, function: relax.Function, inputs: Sequence[np.ndarray], options: BuildOptions
+) -> dict[str, np.ndarray]:
+    """Run the network with every layer's tensor as an output, by name."""
+    tensors = _tensors(network)
+    wanted = [name for name in dict.fromkeys(network.named.values()) if name not in network.outputs]
+    for name in wanted:
+        network.net.mark_output(tensors[name])
+    network.outputs.extend(wanted)
+    saved = save_region(function)
+    specs = [TensorSpec(name, tuple(tensors[name].shape), _dtype(network, tensors[name])) for name in network.outputs]
+    plan = build_plan(network, options, f"{saved.symbol}, every layer an output")
+    artifact = Artifact(saved.symbol, saved.inputs, tuple(specs), options, None, plan)
+    return dict(zip(network.outputs, _run(artifact, inputs), strict=True))
+
+
+def _tensors(network: Network) -> dict[str, Any]:
+    """Return the network's tensors by name."""
+    net = network.net
+    layers = [net.get_layer(index) for index in range(net.num_layers)]
+    made = [layer.get_output(index) for layer in layers for index in range(layer.num_outputs)]
+    return {tensor.name: tensor for tensor in made}
+
+
+def _dtype(network: Network, tensor: Any) -> str:
+    return next(name for name, member in DTYPES.items() if member == tensor.dtype.name)
+
+
+def _run(artifact: Artifact, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Run an engine on the first GPU, through the code that compiled models run it by."""
+    device = tvm.cuda(0)
+    outputs = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in artifact.outputs]
+    module = host_module([("region", artifact)])
+    module["region"](*[tvm.runtime.tensor(array, device) for array in inputs], *outputs)
+    return [output.numpy() for output in outputs]
+
+
+def _difference(name: str, op: str, got: np.ndarray, expected: np.ndarray, tolerance: float | None) -> Difference:
+    allowed = _TOLERANCES.get(str(expected.dtype), 0.0)
+    if allowed and tolerance is not None:
+        allowed = tolerance
+    if got.shape != expected.shape:
+        return Difference(name, op, float("inf"), allowed, (), float("nan"), float("nan"))
+    if expected.size == 0:
+        return Difference(name, op, 0.0, allowed, (), 0.0, 0.0)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf))
+    place = np.unravel_index(int(np.argmax(apart)), apart.shape)
+    scale = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0)) or 1.0
+    error = float(apart[place]) / scale
+    return Difference(name, op, error, allowed, tuple(map(int, place)), float(a[place]), float(b[place]))
