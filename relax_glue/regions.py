@@ -64,7 +64,7 @@ def latest_levels(
     Users are looked at before their producers, so a chain of glue moves as a whole. Every dependency that held
     holds: a node never passes one of its users.
     """
-    top = max(level.values(), default=0)
+    top = max((level[n] for n in dag if accepted(n)), default=0)
     new = dict(level)
     limit: dict[Hashable, int] = {}
     for node in reversed(list(nx.topological_sort(dag))):

@@ -84,7 +84,7 @@ class _Reader:
         for item in items:
             self.env.setdefault(item.expr, item)
         args = [relax.Tuple([item.expr for item in items]), *list(call.args)[1:]]
-        return relax.Call(call.op, args, call.attrs, call.ty_args)
+        return relax.Call(call.op, args, call.attrs, call.ty_args, call.span, call.ty)
 
     def _item(self, expr: relax.TupleGetItem, binding: relax.Binding) -> Value:
         whole = self.value_of(expr.tuple_value)

@@ -1,0 +1,187 @@
+"""A dataflow block read as a graph and written back is the same block; replacing keeps users and outputs right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+from relax_glue.errors import RewriteError
+from relax_glue.ir import Value, map_blocks, map_functions, read_block, same, same_shape, write_block
+
+
+def rewritten(mod: tvm.IRModule) -> tvm.IRModule:
+    """Read and write every block."""
+    return map_functions(mod, lambda _, f: map_blocks(f, lambda b: write_block(read_block(b))))
+
+
+@I.ir_module
+class Tuples:
+    @R.function
+    def main(x: R.Tensor((2, 6), "float32"), t: R.Tuple(R.Tensor((2, 2), "float32"), R.Tensor((2, 2), "float32"))):
+        with R.dataflow():
+            s = R.split(x, 3, axis=1)
+            s2 = s[2]
+            s0 = s[0]
+            t1 = t[1]
+            c = R.concat((s2, s0, t1), axis=1)
+            whole = (s, c)
+            R.output(whole, s0)
+        return (whole, s0)
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32"), c: R.Tensor((), "bool")):
+        with R.dataflow():
+            y = R.add(x, x)
+            R.output(y)
+        if c:
+            with R.dataflow():
+                a = R.multiply(y, y)
+                z1 = R.add(a, y)
+                R.output(z1)
+            z = z1
+        else:
+            z = R.subtract(y, x)
+        return z
+
+
+@I.ir_module
+class Calls:
+    @T.prim_func(private=True, s_tir=True)
+    def copy(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("copy"):
+                v = T.axis.spatial(4, i)
+                b[v] = a[v]
+
+    @R.function(private=True)
+    def helper(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        with R.dataflow():
+            y = R.exp(x)
+            R.output(y)
+        return y
+
+    @R.function
+    def other(x: R.Tensor((4,), "float32")):
+        cls = Calls
+        with R.dataflow():
+            a = R.call_tir(cls.copy, (x,), out_ty=R.Tensor((4,), "float32"))
+            b = cls.helper(a)
+            R.output(b)
+        return b
+
+
+@pytest.mark.parametrize("mod", [Tuples, Branches, Calls], ids=["tuples", "branches", "calls"])
+def test_reading_and_writing_changes_nothing(mod: tvm.IRModule) -> None:
+    again = rewritten(mod)
+    relax.analysis.well_formed(again)
+    tvm.ir.assert_structural_equal(rewritten(again), again)
+    if mod is not Tuples:  # there the items of the tuple are bound beside it, in the order of their numbers
+        tvm.ir.assert_structural_equal(again, mod)
+
+
+def test_match_cast_stays_before_what_uses_its_symbols() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(ndim=2, dtype="float32")):
+            m = T.int64()
+            with R.dataflow():
+                z = R.match_cast(y, R.Tensor((m, 8), "float32"))
+                w = R.zeros(R.shape([m, 8]), "float32")
+                v = R.add(z, w)
+                R.output(v)
+            return v
+
+    tvm.ir.assert_structural_equal(rewritten(Mod), Mod)
+
+
+def test_unused_bindings_go_and_shared_constants_are_one_node() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            with R.dataflow():
+                dead = R.exp(x)
+                a = R.add(x, R.const(1.0, "float32"))
+                R.output(a)
+            return a
+
+    graph = read_block(Mod["main"].body.blocks[0])
+    assert {n.op for n in graph} == {"input", "constant", "relax.add", "relax.exp"}
+    assert len(write_block(graph).bindings) == 1
+
+
+def test_concat_of_a_tuple_variable_is_read_item_by_item() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor((2, 6), "float32")):
+            with R.dataflow():
+                s = R.split(x, 2, axis=1)
+                c = R.concat(s, axis=1)
+                R.output(c)
+            return c
+
+    graph = read_block(Mod["main"].body.blocks[0])
+    concat = next(n for n in graph if n.op == "relax.concat")
+    assert [v.index for v in concat.inputs] == [0, 1]
+    relax.analysis.well_formed(rewritten(Mod))
+
+
+def test_replace_moves_users_and_outputs() -> None:
+    graph = read_block(Branches["main"].body.blocks[0])
+    add = next(n for n in graph if n.op == "relax.add")
+    x = add.inputs[0]
+    assert graph.uses(x.node) == 2 and graph.uses_of(x) == 2 and graph.is_output(add)
+    graph.replace(Value(add), x)
+    graph.drop_dead(add)
+    assert add not in graph
+    assert graph.outputs[0][1] == x and graph.uses(x.node) == 1
+    block = write_block(graph)
+    assert len(block.bindings) == 1 and block.bindings[0].value.same_as(x.expr)
+
+
+def test_a_value_may_be_two_outputs() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            with R.dataflow():
+                a = R.exp(x)
+                b = a
+                R.output(a, b)
+            return (a, b)
+
+    again = rewritten(Mod)
+    relax.analysis.well_formed(again)
+    assert [v.name for v in (b.var for b in again["main"].body.blocks[0].bindings)] == ["a", "b"]
+
+
+def test_an_ill_typed_call_is_an_error_that_says_where() -> None:
+    graph = read_block(Branches["main"].body.blocks[0])
+    graph.at = next(n for n in graph if n.op == "relax.add")
+    with pytest.raises(RewriteError, match="in place of .*relax.add y"):
+        graph.emit(lambda e: relax.op.reshape(e, (5, 5)), graph.at.inputs[0])
+
+
+def test_equal_small_constants_are_one_node() -> None:
+    graph = read_block(Branches["main"].body.blocks[0])
+    one = graph.constant(np.float32(1.0))
+    assert graph.constant(np.float32(1.0)) == one
+    assert graph.constant(np.float32(-0.0)) != graph.constant(np.float32(0.0))
+    assert graph.constant(np.float16(1.0)) != one
+
+
+def test_extents_are_equal_only_by_proof() -> None:
+    n, m = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("n", "int64")
+    assert same(n, n) and same(n * 2 + 1, 1 + 2 * n)
+    assert not same(n, m) and not same(n, 3)
+    assert same_shape((n, 4), (n, 4)) and not same_shape((n, 4), (n, 4, 1)) and not same_shape(None, None)
