@@ -23,6 +23,7 @@ from ..errors import ConversionError
 from .provider import Builder, Provider, get_provider
 from .region import Input, Region, Result, Step, Value, flatten
 from .registry import Registry
+from .shuffles import Dim, Extent, Shuffles
 from .weights import Weights
 
 DTYPES = {
@@ -37,6 +38,8 @@ DTYPES = {
     "float8_e4m3fn": "FP8",
 }
 
+_HELD_AS = {"bfloat16": "float32", "float8_e4m3fn": "float32", "int8": "int32"}
+
 
 @dataclass(frozen=True)
 class Symbol:
@@ -45,14 +48,6 @@ class Symbol:
     input: str
     axis: int
     extent: tvm.ir.Expr
-
-
-@dataclass
-class _Shuffle:
-    """A shuffle layer made here. `stage`: 1 first transpose set, 2 reshape set, 3 second transpose set."""
-
-    layer: Any
-    stage: int
 
 
 class Network:
@@ -93,8 +88,7 @@ class Network:
         self._values: dict[Value, Any] = {}
         self._constants: dict[relax.Expr, Any] = {}
         self._arrays: dict[str, np.ndarray] = {}
-        self._shuffles: dict[str, _Shuffle] = {}
-        self._sole: set[str] = set()
+        self._shuffles = Shuffles(self)
         self._names: set[str] = set()
         self._step: Step | None = None
 
@@ -117,7 +111,9 @@ class Network:
             return [self.tensor(item) for item in expr.fields]
         value = self._resolve(expr)
         items = value if isinstance(value, tuple) else (value,)
-        return [self._values[item] if isinstance(item, Input | Result) else self.tensor(item) for item in items]
+        return [
+            self._values[item] if isinstance(item, Input | Result) else self.tensor(item) for item in items
+        ]
 
     def array(self, expr: relax.Expr) -> np.ndarray | None:
         """Return the numbers of a constant argument, or None when it is computed."""
@@ -141,7 +137,9 @@ class Network:
         """
         member = DTYPES.get(name)
         if member is None or member not in self.trt.DataType.__members__:
-            raise ConversionError(f"{self._where()}: TensorRT has no {name} tensors; use one of {', '.join(DTYPES)}")
+            raise ConversionError(
+                f"{self._where()}: TensorRT has no {name} tensors; use one of {', '.join(DTYPES)}"
+            )
         return self.trt.DataType.__members__[member]
 
     def weights(self, array: np.ndarray) -> Any:
@@ -149,10 +147,15 @@ class Network:
         return self._weights.of(array)
 
     def constant(self, array: np.ndarray) -> Any:
-        """Add a constant layer that holds `array`, and return its tensor."""
+        """Add a constant layer that holds `array`, and return its tensor.
+
+        What cannot be held in its own type is held in a wider one and cast: bfloat16 and float8, which Python
+        does not read back from a network, and int8, which TensorRT takes for a quantized weight.
+        """
         array = np.asarray(array)
-        layer = self.name(self.net.add_constant(array.shape, self.weights(array)), "const")
-        tensor = layer.get_output(0)
+        held = array.astype(_HELD_AS.get(str(array.dtype), array.dtype))
+        tensor = self.name(self.net.add_constant(held.shape, self.weights(held)), "const").get_output(0)
+        tensor = self.cast(tensor, str(array.dtype))
         self._arrays[tensor.name] = array
         return tensor
 
@@ -186,32 +189,24 @@ class Network:
         array = self.array_of(tensor)
         if array is not None:
             return self.constant(array.reshape((1,) * ones + array.shape))
-        shape = tuple(tensor.shape)
-        if shape.count(-1) <= 1:
-            return self.reshape(tensor, (1,) * ones + shape)
-        axes = self.constant(np.arange(ones, dtype=np.int64))
-        return self.name(self.net.add_unsqueeze(tensor, axes), "align").get_output(0)
+        return self.reshape(tensor, [1] * ones + [Extent(axis) for axis in range(len(tensor.shape))])
 
-    def reshape(self, tensor: Any, dims: Sequence[int]) -> Any:
-        """Reshape: one -1 is what is left over, and 0 is the extent of the input at that axis."""
-        known = self._shuffles.get(tensor.name)
-        if known is not None and known.stage <= 2 and tensor.name in self._sole and 0 not in dims:
-            known.layer.reshape_dims = dims
-            return self._merged(tensor, known, 2)
-        return self.shuffle(tensor, dims=dims)
+    def reshape(self, tensor: Any, dims: Sequence[Dim]) -> Any:
+        """Reshape; merged into the shuffle layer before it where that can be.
+
+        Parameters
+        ----------
+        tensor : trt.ITensor
+            The input.
+        dims : Sequence[int or Extent]
+            The extents; one may be -1, which is what is left over, and `Extent(i)` is that of the input at
+            axis i, for those only known at run time.
+        """
+        return self._shuffles.reshape(tensor, dims)
 
     def transpose(self, tensor: Any, perm: Sequence[int]) -> Any:
-        """Permute: axis i of the result is axis `perm[i]` of `tensor`."""
-        known = self._shuffles.get(tensor.name)
-        if known is None or tensor.name not in self._sole:
-            return self.shuffle(tensor, first=perm)
-        if known.stage == 1:
-            known.layer.first_transpose = [known.layer.first_transpose[axis] for axis in perm]
-            return self._merged(tensor, known, 1)
-        if known.stage == 3:
-            perm = [known.layer.second_transpose[axis] for axis in perm]
-        known.layer.second_transpose = perm
-        return self._merged(tensor, known, 3)
+        """Permute: axis i of the result is axis `perm[i]` of `tensor`; merged as `reshape` is."""
+        return self._shuffles.transpose(tensor, perm)
 
     def shuffle(
         self,
@@ -221,28 +216,7 @@ class Network:
         second: Sequence[int] | None = None,
     ) -> Any:
         """Add a shuffle layer: transpose by `first`, reshape to `dims`, transpose by `second`."""
-        layer = self.net.add_shuffle(tensor)
-        if first is not None:
-            layer.first_transpose = first
-        if dims is not None:
-            layer.reshape_dims = dims
-        if second is not None:
-            layer.second_transpose = second
-        made = self.name(layer).get_output(0)
-        stage = 3 if second is not None else 2 if dims is not None else 1
-        self._shuffles[made.name] = _Shuffle(layer, stage)
-        return made
-
-    def _merged(self, tensor: Any, known: _Shuffle, stage: int) -> Any:
-        """Rename the shuffle layer, which now yields the value of the step at hand."""
-        old = tensor.name
-        self._sole.discard(old)
-        del self._shuffles[old]
-        self.named = {var: name for var, name in self.named.items() if name != old}
-        known.stage = stage
-        made = self.name(known.layer).get_output(0)
-        self._shuffles[made.name] = known
-        return made
+        return self._shuffles.add(tensor, first, dims, second)
 
     # Names and errors
 
@@ -262,6 +236,10 @@ class Network:
         for index in range(layer.num_outputs):
             layer.get_output(index).name = name if layer.num_outputs == 1 else self._unique(f"{name}:{index}")
         return layer
+
+    def forget(self, tensor: str) -> None:
+        """Drop the record of a tensor that no longer is in the network."""
+        self.named = {var: name for var, name in self.named.items() if name != tensor}
 
     def _unique(self, name: str) -> str:
         found, number = name, 1
@@ -310,22 +288,17 @@ class Network:
         self._step = step
         converter = registry.of(step.call.op.name)
         if converter is None:
-            raise ConversionError(f"{self._where()}: there is no converter; keep the operator outside the region")
+            raise ConversionError(
+                f"{self._where()}: there is no converter; keep the operator outside the region"
+            )
         made = converter.convert(self, step.call)
         made = list(made) if isinstance(made, list | tuple) else [made]
         types = step.call.ty.fields if isinstance(step.call.ty, relax.TupleType) else [step.call.ty]
         for item, (tensor, ty) in enumerate(zip(made, types, strict=True)):
             self._check(tensor, ty)
             self._values[Result(number, item)] = tensor
-            self._count(tensor.name, step.uses[item])
+            self._shuffles.count(tensor.name, step.uses[item])
             self.named[step.name if len(made) == 1 else f"{step.name}.{item}"] = tensor.name
-
-    def _count(self, tensor: str, uses: int) -> None:
-        """Note whether one layer alone reads a tensor; one that an earlier call returned too may have more."""
-        if uses != 1:
-            self._sole.discard(tensor)
-        elif tensor not in self.named.values():
-            self._sole.add(tensor)
 
     def _check(self, tensor: Any, ty: relax.TensorType) -> None:
         """Compare what TensorRT derived with what Relax says."""

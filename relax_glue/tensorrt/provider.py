@@ -9,6 +9,7 @@ Only strongly typed networks are made, which all of them have: precision stands 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import os
@@ -69,22 +70,22 @@ class Provider:
         return flag in self.trt.BuilderFlag.__members__
 
     def logger(self) -> Any:
-        """Make a logger that passes TensorRT's messages to `logging` under "relax_glue.tensorrt".
+        """Return the logger that passes TensorRT's messages to `logging` under "relax_glue.tensorrt".
 
         Returns
         -------
         trt.ILogger
-            The caller keeps it alive as long as what it was given to.
+            The same one each time: TensorRT keeps the first that it is given for the whole process, and
+            warns about, and ignores, any other.
         """
-        return _logger_type(self.trt)()
+        return _logger(self.trt)
 
     def builder(self) -> Builder:
-        """Make a builder with a logger of its own."""
-        logger = self.logger()
-        builder = self.trt.Builder(logger)
+        """Make a builder."""
+        builder = self.trt.Builder(self.logger())
         if builder is None:
             raise ProviderError(f"{self} cannot make a builder; is the NVIDIA driver of this machine usable?")
-        return Builder(self, builder, logger)
+        return Builder(self, builder)
 
     def recorder(self) -> Any:
         """Make an error recorder: a TensorRT object that has one reports errors to it, not to the logger.
@@ -99,11 +100,10 @@ class Provider:
 
 @dataclass(frozen=True)
 class Builder:
-    """A TensorRT builder together with the logger it needs alive."""
+    """A TensorRT builder, and the networks and configurations it makes."""
 
     provider: Provider
     builder: Any
-    logger: Any
 
     def network(self) -> Any:
         """Make an empty, strongly typed `INetworkDefinition`."""
@@ -175,7 +175,8 @@ def _load(name: str) -> tuple[Provider | None, str]:
     return Provider(name, version, module), ""
 
 
-def _logger_type(trt: Any) -> Callable[[], Any]:
+@functools.cache
+def _logger(trt: Any) -> Any:
     levels = {
         trt.ILogger.INTERNAL_ERROR: logging.ERROR,
         trt.ILogger.ERROR: logging.ERROR,
@@ -194,7 +195,7 @@ def _logger_type(trt: Any) -> Callable[[], Any]:
             if level is not None:
                 _LOG.log(level, "%s", message)
 
-    return Logger
+    return Logger()
 
 
 def _recorder_type(trt: Any) -> Callable[[], Any]:

@@ -8,9 +8,33 @@ from __future__ import annotations
 
 from ..registry import Registry
 from . import (
+    activation,
+    adaptive,
+    concat,
+    convolution,
+    creation,
+    elementwise,
+    gather,
+    logic,
+    pad,
+    pooling,
+    scatter,
     shuffle,
+    slice,
 )
 
 REGISTRY = Registry.collect(
+    activation,
+    adaptive,
+    concat,
+    convolution,
+    creation,
+    elementwise,
+    gather,
+    logic,
+    pad,
+    pooling,
+    scatter,
     shuffle,
+    slice,
 )

@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi import structural_equal
 
 from ..registry import Refusal
+from ..shuffles import Dim, Extent
 
 MAX_RANK = 8
 MAX_VOLUME = 2**31 - 1
@@ -50,6 +52,20 @@ def extents(ty: relax.Type) -> list[tvm.ir.Expr] | None:
         shape = shape.ty
     values = getattr(shape, "values", None)
     return None if values is None else list(values)
+
+
+def same_extent(one: tvm.ir.Expr, other: tvm.ir.Expr) -> bool:
+    """Say whether two extents are the same number or the same expression."""
+    return bool(structural_equal(one, other))
+
+
+def shown(known: list[tvm.ir.Expr] | None) -> str:
+    """Return extents as a reader of a reason wants them."""
+    return "unknown" if known is None else f"({', '.join(str(_number(extent)) for extent in known)})"
+
+
+def _number(extent: tvm.ir.Expr) -> tvm.ir.Expr | int:
+    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else extent
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
@@ -101,16 +117,20 @@ def refuse_type(
         return Refusal(f"{what} has rank {len(known)}; TensorRT has at most {MAX_RANK} dimensions")
     numbers = [int(extent) for extent in known if isinstance(extent, tvm.tirx.IntImm)]
     if static and len(numbers) < len(known):
-        return Refusal(f"the shape of {what} is symbolic: {list(known)}", "bind the symbolic dimensions to numbers")
-    if 0 in numbers:
-        return Refusal(f"{what} is empty: {list(known)}")
+        return Refusal(f"the shape of {what} is symbolic: {shown(known)}", "bind the symbolic dimensions to numbers")
+    if any(extent < 1 for extent in numbers):  # Relax infers a negative extent for some empty slices
+        return Refusal(f"{what} is empty: {shown(known)}")
     if math.prod(numbers) > MAX_VOLUME:
         return Refusal(f"{what} has {math.prod(numbers)} elements; TensorRT holds at most {MAX_VOLUME}")
     return None
 
 
 def refuse_tensors(
-    call: relax.Call, dtypes: Collection[str] = MOVABLE, *, static: bool = True, args: Collection[int] | None = None
+    call: relax.Call,
+    dtypes: Collection[str] = MOVABLE,
+    *,
+    static: bool = True,
+    args: Collection[int] | None = None,
 ) -> Refusal | None:
     """Check the tensors among a call's arguments, and its results.
 
@@ -139,3 +159,33 @@ def refuse_tensors(
         if said is not None:
             return said
     return None
+
+
+def dims_of(call: relax.Call) -> list[Dim] | None:
+    """Return the extents of a call's result, the symbolic ones in terms of its first argument.
+
+    A symbolic extent is one that the argument has too (best at the same axis), or, for a single one, what is
+    left over (-1). None means that it is some other function of the inputs.
+    """
+    wanted, given = extents(call.ty), extents(call.args[0].ty)
+    if wanted is None or given is None:
+        return None
+    dims: list[Dim] = []
+    for place, extent in enumerate(wanted):
+        if isinstance(extent, tvm.tirx.IntImm):
+            dims.append(int(extent))
+            continue
+        nearest = sorted(range(len(given)), key=lambda axis: axis != place)
+        axis = next((axis for axis in nearest if same_extent(given[axis], extent)), None)
+        dims.append(-1 if axis is None else Extent(axis))
+    return dims if dims.count(-1) <= 1 else None
+
+
+def refuse_dims(call: relax.Call) -> Refusal | None:
+    """Refuse a result whose symbolic extents cannot be derived from the argument's, as `dims_of` does it."""
+    if dims_of(call) is not None:
+        return None
+    return Refusal(
+        f"the result's shape {shown(extents(call.ty))} has more than one extent that is not one of the input's",
+        "bind the symbolic dimensions to numbers",
+    )

@@ -1,19 +1,43 @@
-"""Reshapes and permutes: one shuffle layer, or none where `Network` can merge it into the one before it."""
+"""Reshapes and permutes: one shuffle layer, or none where the network can merge it into the one before it.
+
+Symbolic extents are taken as long as the input has them too, or only one is left over. Since the extents come
+from the type of the result, it makes no difference whether the target shape is written in the call or bound
+to a variable.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
-from .limits import extents, rank_of, refuse_tensors, static_shape
+from .limits import dims_of, extents, refuse_dims, refuse_tensors, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
 
 
-def _accepts_permute(call: relax.Call) -> Refusal | str | None:
+def _accepts_reshape(call: relax.Call) -> Refusal | None:
+    return refuse_tensors(call, static=False) or refuse_dims(call)
+
+
+@converter(
+    "relax.reshape",
+    "relax.flatten",
+    "relax.nn.batch_flatten",
+    "relax.expand_dims",
+    "relax.squeeze",
+    accepts=_accepts_reshape,
+    glue=True,
+)
+def reshape(network: Network, call: relax.Call) -> Any:
+    """Keep the elements in order and give them the result's shape."""
+    return network.reshape(network.tensor(call.args[0]), dims_of(call) or [])
+
+
+def _accepts_permute(call: relax.Call) -> Refusal | None:
     return refuse_tensors(call, static=False)
 
 
@@ -25,3 +49,50 @@ def permute_dims(network: Network, call: relax.Call) -> Any:
     axes = call.attrs.axes
     perm = [int(axis) % rank for axis in axes] if axes is not None else list(reversed(range(rank)))
     return network.transpose(x, perm)
+
+
+def _permutation(call: relax.Call) -> list[int] | None:
+    """Return the axes if the index map of a layout_transform only permutes them."""
+    index_map = call.attrs.index_map
+    initial = list(index_map.initial_indices)
+    axes = []
+    for index in index_map.final_indices:
+        axis = next((axis for axis, var in enumerate(initial) if var.same_as(index)), None)
+        if axis is None:
+            return None
+        axes.append(axis)
+    return axes if sorted(axes) == list(range(len(initial))) else None
+
+
+def _accepts_layout_transform(call: relax.Call) -> Refusal | str | None:
+    if _permutation(call) is None:
+        return f"the index map {call.attrs.index_map} is not a permutation of the axes"
+    return refuse_tensors(call, static=False)
+
+
+@converter("relax.layout_transform", accepts=_accepts_layout_transform, glue=True)
+def layout_transform(network: Network, call: relax.Call) -> Any:
+    """Permute: final index i is initial index `axes[i]`."""
+    return network.transpose(network.tensor(call.args[0]), _permutation(call) or [])
+
+
+def _accepts_pixel_shuffle(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call)
+    if said is not None:
+        return said
+    rank = len(static_shape(call) or ())
+    return f"rank {rank} + 2 dimensions are needed in between, TensorRT has 8" if rank > 6 else None
+
+
+@converter("relax.nn.pixel_shuffle", accepts=_accepts_pixel_shuffle, glue=True)
+def pixel_shuffle(network: Network, call: relax.Call) -> Any:
+    """Split the channels into (C, r, r), move the two r behind the extents they scale, and merge."""
+    *batch, channels, height, width = static_shape(call.args[0]) or ()
+    factor = int(call.attrs.upscale_factor)
+    lead = len(batch)
+    split = [*batch, channels // factor**2, factor, factor, height, width]
+    perm = [*range(lead), *(lead + axis for axis in (0, 3, 1, 4, 2))]
+    x = network.reshape(network.tensor(call.args[0]), split)
+    return network.shuffle(x, first=perm, dims=list(static_shape(call) or ()))
+
+

@@ -1,0 +1,183 @@
+"""full, zeros, ones and their _like forms, arange, eye, tril, triu, one_hot, meshgrid.
+
+What holds one value throughout is one constant read again and again by a slice layer of stride 0, so that a
+large fill does not make a large engine. The rest are constants, or a choice by a constant mask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..registry import Refusal, converter
+from ..slices import broadcast
+from .arith import binary, select
+from .limits import INTS, constant_of, refuse_tensors, refuse_type, static_shape, type_of
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+# arange of more elements is refused: it would stand in the engine as a constant
+_MAX_CONSTANT = 1 << 22
+
+
+def _accepts_fill(call: relax.Call) -> Refusal | None:
+    return refuse_tensors(call, args=())
+
+
+def _accepts_full(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, args=())
+    if said is not None:
+        return said
+    value = constant_of(call.args[1])
+    if value is None:
+        return Refusal("the fill value is computed", "use broadcast_to")
+    return f"the fill value has {value.size} elements" if value.size != 1 else None
+
+
+@converter("relax.full", "relax.full_like", accepts=_accepts_full, glue=True)
+def full(network: Network, call: relax.Call) -> Any:
+    """Fill with a constant."""
+    return _filled(network, call, np.asarray(network.array(call.args[1])).reshape(()))
+
+
+@converter("relax.zeros", "relax.zeros_like", accepts=_accepts_fill, glue=True)
+def zeros(network: Network, call: relax.Call) -> Any:
+    """Fill with 0."""
+    return _filled(network, call, np.array(0))
+
+
+@converter("relax.ones", "relax.ones_like", accepts=_accepts_fill, glue=True)
+def ones(network: Network, call: relax.Call) -> Any:
+    """Fill with 1."""
+    return _filled(network, call, np.array(1))
+
+
+def _filled(network: Network, call: relax.Call, value: np.ndarray) -> Any:
+    shape = static_shape(call) or ()
+    one = network.constant(value.astype(numpy_of(call)).reshape((1,) * len(shape)))
+    return broadcast(network, one, list(shape))
+
+
+def numpy_of(call: relax.Call) -> np.dtype:
+    """Return the numpy dtype of a call's result."""
+    return tvm.runtime.empty((1,), str(call.ty.dtype)).numpy().dtype
+
+
+def _number(expr: relax.Expr) -> float | int | None:
+    return expr.value if isinstance(expr, tvm.tirx.IntImm | tvm.tirx.FloatImm) else None
+
+
+def _accepts_constant(call: relax.Call) -> Refusal | str | None:
+    """Check an operator whose result follows from numbers written in the call."""
+    said = refuse_tensors(call, args=())
+    if said is not None:
+        return said
+    if any(_number(arg) is None for arg in call.args if type_of(arg) is None):
+        return Refusal("an argument is not a constant number", "fold the shape computation first")
+    count = int(np.prod(static_shape(call) or ()))
+    return f"{count} elements are too many for a constant" if count > _MAX_CONSTANT else None
+
+
+def _accepts_arange(call: relax.Call) -> Refusal | str | None:
+    said = _accepts_constant(call)
+    if said is not None:
+        return said
+    # Relax counts one too many in arange(10, 2, -3)
+    count = _numbers(call).size
+    return f"Relax says {static_shape(call)}, there are {count} numbers" if static_shape(call) != (count,) else None
+
+
+def _numbers(call: relax.Call) -> np.ndarray:
+    start, end, step = (_number(arg) for arg in call.args)
+    return np.arange(start, end, step, dtype=numpy_of(call))
+
+
+@converter("relax.arange", accepts=_accepts_arange, glue=True)
+def arange(network: Network, call: relax.Call) -> Any:
+    """Hold the numbers as a constant."""
+    return network.constant(_numbers(call))
+
+
+@converter("relax.eye", "relax.eye_like", accepts=_accepts_constant, glue=True)
+def eye(network: Network, call: relax.Call) -> Any:
+    """Hold the diagonal as a constant."""
+    rows, columns = static_shape(call) or (0, 0)
+    return network.constant(np.eye(rows, columns, _diagonal(call), dtype=numpy_of(call)))
+
+
+def _diagonal(call: relax.Call) -> int:
+    """Return k: the last argument, if there is one that does not give the shape."""
+    place = 1 if call.op.name != "relax.eye" else 2
+    return int(_number(call.args[place]) or 0) if len(call.args) > place else 0
+
+
+def _accepts_triangle(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call)
+    if said is not None:
+        return said
+    shape = static_shape(call) or ()
+    if len(shape) < 2 or _number(call.args[1]) is None:
+        return "k is not a constant number, or the rank is below 2"
+    return f"a mask of {shape[-2:]} is too large for a constant" if np.prod(shape[-2:]) > _MAX_CONSTANT else None
+
+
+@converter("relax.tril", "relax.triu", accepts=_accepts_triangle, glue=True)
+def triangle(network: Network, call: relax.Call) -> Any:
+    """Choose between the input and 0 by a constant mask."""
+    shape = static_shape(call) or ()
+    keep = np.tril if call.op.name == "relax.tril" else np.triu
+    mask = network.constant(keep(np.ones(shape[-2:], dtype=bool), _diagonal(call)))
+    zero = network.constant(np.zeros((1,) * len(shape), dtype=numpy_of(call)))
+    return select(network, mask, network.tensor(call.args[0]), zero)
+
+
+def _accepts_one_hot(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, args=())
+    if said is not None:
+        return said
+    ty = type_of(call.args[0])
+    if ty is None or any(_number(arg) is None for arg in call.args[1:]):
+        return "the indices are no tensor, or a value is computed"
+    return refuse_type(ty, "the index tensor", INTS)
+
+
+@converter("relax.one_hot", accepts=_accepts_one_hot, glue=True)
+def one_hot(network: Network, call: relax.Call) -> Any:
+    """Compare with 0, 1, 2, ...: no index is out of bounds then, and off everywhere is what TVM yields there."""
+    indices = network.tensor(call.args[0])
+    shape = [int(extent) for extent in indices.shape]
+    axis = int(call.attrs.axis) % (len(shape) + 1)
+    spread = network.reshape(indices, [*shape[:axis], 1, *shape[axis:]])
+    classes = np.arange(int(call.attrs.depth)).reshape([-1, *(1 for _ in shape[axis:])])
+    dtype = "int32" if indices.dtype == network.trt.int32 else "int64"
+    hot = binary(network, "EQUAL", spread, network.constant(classes.astype(dtype)))
+    values = (np.array(_number(arg)).astype(numpy_of(call)) for arg in call.args[1:])
+    on, off = (network.constant(value.reshape((1,) * (len(shape) + 1))) for value in values)
+    return select(network, hot, on, off)
+
+
+def _accepts_meshgrid(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call)
+    if said is not None:
+        return said
+    ranks = {len(ty.shape.values) for ty in call.args[0].ty.fields}
+    if ranks != {1}:
+        return f"the inputs have ranks {sorted(ranks)}; each has to have 1"
+    # Relax gives the result of "xy" the shape of "ij"
+    return "the indexing 'xy'" if str(call.attrs.indexing) == "xy" and len(call.args[0].ty.fields) > 1 else None
+
+
+@converter("relax.meshgrid", accepts=_accepts_meshgrid, glue=True)
+def meshgrid(network: Network, call: relax.Call) -> Any:
+    """Lay each vector along its own axis and repeat it along the others."""
+    parts = network.tensors(call.args[0])
+    shape = [int(part.shape[0]) for part in parts]
+    grids = []
+    for axis, part in enumerate(parts):
+        lone = network.reshape(part, [-1 if place == axis else 1 for place in range(len(parts))])
+        grids.append(broadcast(network, lone, list(shape)))
+    return grids

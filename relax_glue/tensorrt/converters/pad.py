@@ -1,0 +1,52 @@
+"""nn.pad: a slice layer that begins before its input and ends after it; the pad mode is its sample mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from ..registry import Refusal, converter
+from ..slices import add_slice
+from .limits import MOVABLE, refuse_tensors, static_shape
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+_MODES = {"constant": "FILL", "reflect": "REFLECT", "replicate": "CLAMP", "circular": "WRAP"}
+
+
+def _widths(call: relax.Call) -> tuple[list[int], list[int]]:
+    widths = [int(width) for width in call.attrs.pad_width]
+    return widths[::2], widths[1::2]
+
+
+def _accepts_pad(call: relax.Call) -> Refusal | str | None:
+    mode = str(call.attrs.pad_mode)
+    if mode not in _MODES:
+        return f"pad mode {mode!r}; TensorRT has {', '.join(_MODES)}"
+    said = refuse_tensors(call, MOVABLE)
+    if said is not None:
+        return said
+    limit = {"reflect": 1, "circular": 0}.get(mode)
+    if limit is None:
+        return None
+    shape = static_shape(call.args[0]) or ()
+    for axis, (extent, before, after) in enumerate(zip(shape, *_widths(call), strict=True)):
+        if max(before, after) > extent - limit:
+            return f"{mode} padding of ({before}, {after}) at axis {axis}, which has only {extent} elements"
+    return None
+
+
+@converter("relax.nn.pad", accepts=_accepts_pad, glue=True)
+def pad(network: Network, call: relax.Call) -> Any:
+    """Read from `-before` on; a negative width cuts."""
+    x = network.tensor(call.args[0])
+    before, _ = _widths(call)
+    mode = _MODES[str(call.attrs.pad_mode)]
+    fill = None
+    if mode == "FILL":
+        fill = network.constant(np.array(float(call.attrs.pad_value)).astype(str(call.ty.dtype)))
+    start = [-width for width in before]
+    return add_slice(network, x, start, static_shape(call) or (), mode=mode, fill=fill)

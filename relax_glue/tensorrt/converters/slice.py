@@ -1,0 +1,157 @@
+"""strided_slice, split, flip, broadcast_to, tile: slice layers; repeat: a gather with constant indices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..registry import Refusal, converter
+from ..shuffles import Dim, Extent
+from ..slices import add_slice, broadcast
+from .limits import extents, rank_of, refuse_tensors, same_extent, shown, static_shape, tensor_types
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+
+def _integers(expr: relax.Expr) -> list[int] | None:
+    """Return the numbers of a tuple of scalar expressions, or None when one is computed."""
+    if not isinstance(expr, relax.Tuple):
+        return None
+    items = list(expr.fields)
+    if not all(isinstance(item, tvm.tirx.IntImm) for item in items):
+        return None
+    return [int(item) for item in items]
+
+
+def _strided(call: relax.Call) -> list[tuple[int, int, int]] | None:
+    """Return (axis, begin, stride) for each sliced axis, with begin as written, or None when not constant."""
+    axes, begin = _integers(call.args[1]), _integers(call.args[2])
+    if axes is None or begin is None:
+        return None
+    strides = _integers(call.args[4]) if len(call.args) > 4 else [1] * len(axes)
+    if strides is None or not len(axes) == len(begin) == len(strides):
+        return None
+    rank = rank_of(call.args[0])
+    return [(axis % rank, first, step) for axis, first, step in zip(axes, begin, strides, strict=True)]
+
+
+def _first(begin: int, extent: int, step: int) -> int:
+    """Return where a slice begins: a negative begin counts from the end, and what is outside is clamped."""
+    begin = begin + extent if begin < 0 else begin
+    return min(max(begin, 0), extent if step > 0 else extent - 1)
+
+
+def _accepts_strided_slice(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, static=False, args=[0])
+    if said is not None:
+        return said
+    strided = _strided(call)
+    if strided is None:
+        return Refusal("axes, begin or strides are not constant numbers", "fold the shape computation first")
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    for axis, (before, after) in enumerate(zip(given, wanted, strict=True)):
+        whole = all(axis != place or (begin == 0 and step == 1) for place, begin, step in strided)
+        known = isinstance(before, tvm.tirx.IntImm) and isinstance(after, tvm.tirx.IntImm)
+        if not known and not (whole and same_extent(before, after)):
+            return Refusal(f"axis {axis} of extent {before} is cut to {after}", "bind the symbolic dimensions")
+    return None
+
+
+@converter("relax.strided_slice", accepts=_accepts_strided_slice, glue=True)
+def strided_slice(network: Network, call: relax.Call) -> Any:
+    """Cut and step; how many elements there are is known from the type of the result."""
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    start, stride = [0] * len(given), [1] * len(given)
+    for axis, begin, step in _strided(call) or []:
+        stride[axis] = step
+        if isinstance(given[axis], tvm.tirx.IntImm):
+            start[axis] = _first(begin, int(given[axis]), step)
+    size = _sizes(wanted)
+    return add_slice(network, network.tensor(call.args[0]), start, size, stride)
+
+
+def _sizes(wanted: list[Any]) -> list[Dim]:
+    return [int(dim) if isinstance(dim, tvm.tirx.IntImm) else Extent(axis) for axis, dim in enumerate(wanted)]
+
+
+def _accepts_split(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, static=False)
+    if said is not None:
+        return said
+    axis = int(call.attrs.axis) % rank_of(call.args[0])
+    pieces = [(extents(ty) or [])[axis] for ty in tensor_types(call.ty)]
+    if all(isinstance(extent, tvm.tirx.IntImm) for extent in pieces):
+        return None
+    return Refusal(f"the extents {shown(pieces)} along the split axis are not all numbers", "bind the symbolic dimensions")
+
+
+@converter("relax.split", accepts=_accepts_split, glue=True)
+def split(network: Network, call: relax.Call) -> Any:
+    """Cut into pieces that follow one another; their types say how long each is."""
+    x = network.tensor(call.args[0])
+    axis = int(call.attrs.axis) % len(x.shape)
+    start = [0] * len(x.shape)
+    pieces = []
+    for number, ty in enumerate(tensor_types(call.ty)):
+        size = _sizes(extents(ty) or [])
+        pieces.append(add_slice(network, x, start, size, suffix=str(number)))
+        start = [first + (size[axis] if place == axis else 0) for place, first in enumerate(start)]
+    return pieces
+
+
+def _accepts_static(call: relax.Call) -> Refusal | None:
+    return refuse_tensors(call, args=[0])
+
+
+@converter("relax.flip", accepts=_accepts_static, glue=True)
+def flip(network: Network, call: relax.Call) -> Any:
+    """Read an axis backwards."""
+    shape = list(static_shape(call) or ())
+    axis = int(call.attrs.axis) % len(shape)
+    start = [extent - 1 if place == axis else 0 for place, extent in enumerate(shape)]
+    stride = [-1 if place == axis else 1 for place in range(len(shape))]
+    return add_slice(network, network.tensor(call.args[0]), start, shape, stride)
+
+
+def _accepts_broadcast(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, static=False, args=[0])
+    if said is not None:
+        return said
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    lead = len(wanted) - len(given)
+    for axis, extent in enumerate(wanted):
+        same = axis >= lead and same_extent(given[axis - lead], extent)
+        if not same and not isinstance(extent, tvm.tirx.IntImm):
+            return Refusal(f"the result's extent {extent} is symbolic and not the input's", "bind it to a number")
+    return None
+
+
+@converter("relax.broadcast_to", accepts=_accepts_broadcast, glue=True)
+def broadcast_to(network: Network, call: relax.Call) -> Any:
+    """Repeat along axes of extent 1."""
+    wanted = extents(call.ty) or []
+    return broadcast(network, network.tensor(call.args[0]), _sizes(wanted))
+
+
+@converter("relax.tile", accepts=_accepts_static, glue=True)
+def tile(network: Network, call: relax.Call) -> Any:
+    """Read the input again past its end: a slice in WRAP mode."""
+    shape = static_shape(call) or ()
+    x = network.align(network.tensor(call.args[0]), rank=len(shape))[0]
+    return add_slice(network, x, [0] * len(shape), shape, mode="WRAP")
+
+
+@converter("relax.repeat", accepts=_accepts_static, glue=True)
+def repeat(network: Network, call: relax.Call) -> Any:
+    """Repeat each element along an axis; without an axis, of the flat input."""
+    x = network.tensor(call.args[0])
+    axis = call.attrs.axis
+    if axis is None:
+        x = network.reshape(x, [-1])
+    place = 0 if axis is None else int(axis) % len(x.shape)
+    indices = np.repeat(np.arange(x.shape[place], dtype=np.int32), int(call.attrs.repeats))
+    return network.name(network.net.add_gather(x, network.constant(indices), place)).get_output(0)

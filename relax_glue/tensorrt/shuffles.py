@@ -1,0 +1,139 @@
+"""Reshapes and permutes of a network under construction, in as few shuffle layers as there can be.
+
+A shuffle layer transposes, reshapes and transposes again. So a permute_dims or reshape whose input only it
+reads, and which a shuffle layer with a free slot makes, fills that slot and adds no layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .network import Network
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A dimension that is only known at run time: the extent of a layer's input at `axis`."""
+
+    axis: int
+
+
+Dim: TypeAlias = "int | Extent"
+
+
+@dataclass
+class _Shuffle:
+    """A shuffle layer made here. `stage`: 1 first transpose set, 2 reshape set, 3 second transpose set."""
+
+    layer: Any
+    stage: int
+
+
+class Shuffles:
+    """The shuffle layers of one network."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._made: dict[str, _Shuffle] = {}
+        self._sole: set[str] = set()
+        self._seen: set[str] = set()
+
+    def count(self, tensor: str, uses: int) -> None:
+        """Note how often the result of a call is read; one tensor can be the result of more than one call."""
+        if uses != 1:
+            self._sole.discard(tensor)
+        elif tensor not in self._seen:
+            self._sole.add(tensor)
+        self._seen.add(tensor)
+
+    def reshape(self, tensor: Any, dims: Sequence[Dim]) -> Any:
+        """Reshape; see `Network.reshape`."""
+        numbers = static_dims(tensor, dims)
+        if numbers is None:
+            layer = self._network.net.add_shuffle(tensor)
+            layer.set_input(1, shape_tensor(self._network, tensor, dims))
+            return self._network.name(layer).get_output(0)
+        known = self._open(tensor)
+        if known is None or known.stage == 3 or 0 in numbers:
+            return self.add(tensor, dims=numbers)
+        known.layer.reshape_dims = numbers
+        return self._renamed(tensor, known, 2)
+
+    def transpose(self, tensor: Any, perm: Sequence[int]) -> Any:
+        """Permute; see `Network.transpose`."""
+        known = self._open(tensor)
+        if known is None:
+            return self.add(tensor, first=perm)
+        if known.stage == 1:
+            known.layer.first_transpose = [known.layer.first_transpose[axis] for axis in perm]
+            return self._renamed(tensor, known, 1)
+        if known.stage == 3:
+            perm = [known.layer.second_transpose[axis] for axis in perm]
+        known.layer.second_transpose = perm
+        return self._renamed(tensor, known, 3)
+
+    def add(
+        self,
+        tensor: Any,
+        first: Sequence[int] | None = None,
+        dims: Sequence[int] | None = None,
+        second: Sequence[int] | None = None,
+    ) -> Any:
+        """Add a layer; see `Network.shuffle`."""
+        layer = self._network.net.add_shuffle(tensor)
+        if first is not None:
+            layer.first_transpose = first
+        if dims is not None:
+            layer.reshape_dims = dims
+        if second is not None:
+            layer.second_transpose = second
+        made = self._network.name(layer).get_output(0)
+        stage = 3 if second is not None else 2 if dims is not None else 1
+        self._made[made.name] = _Shuffle(layer, stage)
+        return made
+
+    def _open(self, tensor: Any) -> _Shuffle | None:
+        return self._made.get(tensor.name) if tensor.name in self._sole else None
+
+    def _renamed(self, tensor: Any, known: _Shuffle, stage: int) -> Any:
+        """Name the layer after the call at hand, whose value it now yields."""
+        self._sole.discard(tensor.name)
+        del self._made[tensor.name]
+        self._network.forget(tensor.name)
+        known.stage = stage
+        made = self._network.name(known.layer).get_output(0)
+        self._made[made.name] = known
+        return made
+
+
+def static_dims(tensor: Any, dims: Sequence[Dim]) -> list[int] | None:
+    """Return the dims as a shuffle layer has them, where -1 is the rest and 0 the same as in the input.
+
+    None means that they have to be computed at run time.
+    """
+    shape = tuple(tensor.shape)
+    known = [dim if isinstance(dim, int) or shape[dim.axis] < 0 else shape[dim.axis] for dim in dims]
+    open_dims = [dim for dim in known if isinstance(dim, Extent)]
+    if len(open_dims) == 1 and -1 not in known:
+        return [dim if isinstance(dim, int) else -1 for dim in known]
+    if any(isinstance(dim, Extent) and dim.axis != place for place, dim in enumerate(known)):
+        return None
+    return [dim if isinstance(dim, int) else 0 for dim in known]
+
+
+def shape_tensor(network: Network, tensor: Any, dims: Sequence[Dim]) -> Any:
+    """Return dims as an int64 tensor computed from the shape of `tensor`."""
+    shape = network.name(network.net.add_shape(tensor), "shape").get_output(0)
+    rank = len(tensor.shape)
+    given = [dim for dim in dims if isinstance(dim, int)]
+    place = iter(range(rank, rank + len(given)))
+    picks = np.array([dim.axis if isinstance(dim, Extent) else next(place) for dim in dims], dtype=np.int32)
+    if given:
+        both = [shape, network.constant(np.array(given, dtype=np.int64))]
+        shape = network.name(network.net.add_concatenation(both), "extents").get_output(0)
+    return network.name(network.net.add_gather(shape, network.constant(picks), 0), "dims").get_output(0)

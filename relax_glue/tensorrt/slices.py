@@ -1,0 +1,73 @@
+"""Slice layers, which cut, step, flip, broadcast, tile and pad.
+
+A slice layer reads `start + i * stride` along each axis. A stride of 0 repeats an element, a negative one goes
+backwards, and the mode says what is read outside the input: nothing (STRICT_BOUNDS), the input again (WRAP),
+the nearest element (CLAMP), the mirror image (REFLECT), or a value (FILL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .shuffles import Dim, Extent, shape_tensor
+
+if TYPE_CHECKING:
+    from .network import Network
+
+
+def add_slice(
+    network: Network,
+    tensor: Any,
+    start: Sequence[int],
+    size: Sequence[Dim],
+    stride: Sequence[int] | None = None,
+    *,
+    mode: str = "STRICT_BOUNDS",
+    fill: Any = None,
+    suffix: str = "",
+) -> Any:
+    """Add a slice layer.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    tensor : trt.ITensor
+        The input.
+    start, stride : Sequence[int]
+        For each axis, where to begin and how far to step; steps of 1 if left out.
+    size : Sequence[int or Extent]
+        The extents of the result; `Extent(i)` is that of the input at axis i.
+    mode : str
+        The name of a `trt.SampleMode`.
+    fill : trt.ITensor, optional
+        The scalar that FILL reads outside the input.
+    suffix : str
+        Appended to the layer's name where it is not the only one of its call.
+
+    Returns
+    -------
+    trt.ITensor
+        The result.
+    """
+    shape = tuple(tensor.shape)
+    numbers = [dim if isinstance(dim, int) else shape[dim.axis] for dim in size]
+    layer = network.net.add_slice(tensor, start, numbers, stride or [1] * len(shape))
+    layer.mode = getattr(network.trt.SampleMode, mode)
+    if -1 in numbers:
+        layer.set_input(2, shape_tensor(network, tensor, size))
+    if fill is not None:
+        layer.set_input(4, fill)
+    return network.name(layer, suffix).get_output(0)
+
+
+def broadcast(network: Network, tensor: Any, size: Sequence[Dim]) -> Any:
+    """Repeat a tensor along its axes of extent 1, and new leading ones, until it has the extents `size`."""
+    tensor = network.align(tensor, rank=len(size))[0]
+    shape = tuple(tensor.shape)
+    stride = [0 if extent == 1 else 1 for extent in shape]
+    wanted = [Extent(axis) if extent < 0 else size[axis] for axis, extent in enumerate(shape)]
+    if all(dim == extent for dim, extent in zip(wanted, shape, strict=True)):
+        return tensor
+    return add_slice(network, tensor, [0] * len(shape), wanted, stride)
