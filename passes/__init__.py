@@ -1,17 +1,29 @@
 """The passes, each a `tvm.transform.Pass` that works alone in a `tvm.transform.Sequential` and in the pipeline."""
 
 from .batch_norm import FoldBatchNorm
+from .broadcast import CanonicalizeBroadcast
 from .concat import CanonicalizeConcat
 from .constants import FoldConstants
+from .elementwise import CanonicalizeElementwise
+from .pad import CanonicalizePad
+from .permute_dims import CanonicalizePermuteDims
+from .pool import CanonicalizePool
 from .reshape import CanonicalizeReshape
+from .resize import CanonicalizeResize
 from .shapes import FoldShapes
 from .split import CanonicalizeSplit
 from .strided_slice import CanonicalizeStridedSlice
 from .take import CanonicalizeTake
 
 __all__ = [
+    "CanonicalizeBroadcast",
     "CanonicalizeConcat",
+    "CanonicalizeElementwise",
+    "CanonicalizePad",
+    "CanonicalizePermuteDims",
+    "CanonicalizePool",
     "CanonicalizeReshape",
+    "CanonicalizeResize",
     "CanonicalizeSplit",
     "CanonicalizeStridedSlice",
     "CanonicalizeTake",

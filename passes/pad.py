@@ -1,0 +1,220 @@
+"""Pads: into the convolution or pooling that follows, else one `nn.pad` at most.
+
+    conv(pad(x, 0, on spatial axes), p)          ->  conv(x, p + pad)
+    avg_pool(pad(x, 0)), which counts the pad    ->  avg_pool(x, p + pad, count_include_pad=True)
+    max_pool(pad(x, lowest or -inf))             ->  max_pool(x, p + pad)
+    pad(pad(x)) with the same value              ->  pad(x)
+    pad(x) of widths <= 0                        ->  strided_slice(x)
+
+TVM's TensorRT table has no nn.pad. A 0 before a max_pool is another value than what the pooling itself pads
+with (max_pool(pad([-1], 0)) holds zeros), and a pad before a transposed convolution is worth `stride` cells of
+its result, not one; both stay. (rules.md P01 to P06, P11.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from relax_glue.ir import Graph, Node, Value, is_static
+from relax_glue.ir.views import emit_movement
+from relax_glue.movement import Pad, Slice
+from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+
+from .base import rule_pass
+
+PAD = "relax.nn.pad"
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+AVERAGE_POOLS = ("relax.nn.avg_pool1d", "relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
+MAX_POOLS = ("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d")
+NO_VIEW = Decline("the widths, the mode or the shape are not known")
+
+
+@rule("nop-pad", PAD, equation="pad(x, 0) -> x", kind=FOLD, source="P01")
+def nop_pad(node: Node, graph: Graph) -> Replacement | Decline:
+    """Drop a pad of no width, in every mode."""
+    if not isinstance(node.view, Pad):
+        return NO_VIEW
+    return Decline("it has width") if any((*node.view.before, *node.view.after)) else node.inputs[0]
+
+
+def _same_value(a: float, b: float, dtype: str | None) -> bool:
+    """Return whether two pad values are the same bits in a dtype."""
+    if a == b and math.copysign(1, a) == math.copysign(1, b):
+        return True
+    if dtype not in ("float16", "float32", "float64"):
+        return False
+    with np.errstate(over="ignore"):
+        return np.array(a, dtype).tobytes() == np.array(b, dtype).tobytes()
+
+
+@rule("pad-of-pad", PAD, equation="pad(pad(x, v), v) -> pad(x, v)", producers=(PAD,), single_use=(0,), source="P02")
+def pad_of_pad(node: Node, graph: Graph) -> Replacement | Decline:
+    """Pad once with one value. Reflections of reflections do not add up, and stay."""
+    outer, inner = node.view, node.inputs[0].node.view
+    if not isinstance(outer, Pad) or not isinstance(inner, Pad):
+        return NO_VIEW
+    if (inner.mode, outer.mode) != ("constant", "constant"):
+        return Decline("a mode is not constant")
+    if not _same_value(inner.value, outer.value, node.value.dtype):
+        return Decline("the values differ")
+    if min(*inner.before, *inner.after, *outer.before, *outer.after) < 0:
+        return Decline("a width is negative")  # pad(pad(x, -1), 1) loses an element of x
+    before = tuple(a + b for a, b in zip(inner.before, outer.before, strict=True))
+    after = tuple(a + b for a, b in zip(inner.after, outer.after, strict=True))
+    return emit_movement(graph, Pad(before, after, "constant", inner.value), node.inputs[0].node.inputs[0])
+
+
+@rule("pad-to-slice", PAD, equation="pad(x, widths <= 0) -> strided_slice(x)", source="P11")
+def pad_to_slice(node: Node, graph: Graph) -> Replacement | Decline:
+    """Spell a pad that only cuts as a slice."""
+    view, shape = node.view, node.inputs[0].shape
+    if not isinstance(view, Pad) or view.mode != "constant" or not is_static(shape):
+        return NO_VIEW
+    if max(*view.before, *view.after) > 0:
+        return Decline("it adds elements")
+    begin = tuple(-b for b in view.before)
+    return emit_movement(graph, Slice(begin, node.value.shape or (), (1,) * len(begin)), node.inputs[0])
+
+
+def spatial_axes(layout: str, rank: int) -> list[int] | None:
+    """Return the axes of a layout's D, H and W in this order, or None for one with blocked axes."""
+    if len(layout) != rank or not layout.isalpha():
+        return None
+    return [layout.index(letter) for letter in "DHW" if letter in layout]
+
+
+def _joint_padding(pad: Pad, layout: str, padding: Sequence[int]) -> list[int] | None:
+    """Return a layer's padding and the pad before it as one, or None where the pad is not spatial.
+
+    Paddings of layers are all the widths before, then all the widths after, by spatial axis.
+    """
+    axes = spatial_axes(layout, len(pad.before))
+    others = set(range(len(pad.before))) - set(axes or ())
+    if axes is None or any(pad.before[a] or pad.after[a] for a in others) or len(padding) != 2 * len(axes):
+        return None
+    widths = [*(pad.before[a] for a in axes), *(pad.after[a] for a in axes)]
+    if min(widths) < 0 or pad.mode != "constant":
+        return None
+    return [w + int(p) for w, p in zip(widths, padding, strict=True)]
+
+
+def _is_positive_zero(value: float) -> bool:
+    return value == 0 and math.copysign(1, value) > 0
+
+
+NOT_SPATIAL = Decline("the pad is not constant, cuts, or touches other than spatial axes")
+
+
+@rule(
+    "pad-into-conv",
+    *CONVOLUTIONS,
+    equation="conv(pad(x, 0), w, p) -> conv(x, w, p + pad)",
+    producers=(PAD,),
+    source="P03",
+)
+def pad_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
+    """Let the convolution pad, which it does with 0."""
+    pad, attrs = node.inputs[0].node.view, node.attrs
+    if not isinstance(pad, Pad):
+        return NO_VIEW
+    padding = _joint_padding(pad, str(attrs.data_layout), attrs.padding)
+    if padding is None:
+        return NOT_SPATIAL
+    if not _is_positive_zero(pad.value):
+        return Decline("the value is not 0")
+    make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
+    names = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout", "out_dtype")
+    given = {name: _plain(getattr(attrs, name)) for name in names}
+    return graph.emit(lambda x, w: make(x, w, padding=padding, **given), node.inputs[0].node.inputs[0], node.inputs[1])
+
+
+def _plain(attr: Any) -> Any:
+    """Return an attribute as the Python value that `relax.op` takes."""
+    if isinstance(attr, (int, str)) or attr is None:
+        return attr
+    return [int(e) for e in attr] if hasattr(attr, "__len__") else attr
+
+
+def _pool(graph: Graph, node: Node, x: Value, padding: list[int], count_include_pad: bool) -> Value:
+    """Add the pooling of `node` with other padding."""
+    make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
+    names = ("pool_size", "strides", "dilation", "ceil_mode", "layout", "out_layout")
+    given = {name: _plain(getattr(node.attrs, name)) for name in names}
+    return graph.emit(lambda e: make(e, padding=padding, count_include_pad=count_include_pad, **given), x)
+
+
+def _pool_padding(node: Node) -> list[int] | Decline:
+    """Return the joint padding of a pooling and the pad before it, or why there is none."""
+    pad, attrs = node.inputs[0].node.view, node.attrs
+    if not isinstance(pad, Pad):
+        return NO_VIEW
+    if attrs.ceil_mode:
+        return Decline("ceil_mode: the windows would end elsewhere")
+    padding = _joint_padding(pad, str(attrs.layout), attrs.padding)
+    if padding is None:
+        return NOT_SPATIAL
+    kernel = [(int(k) - 1) * int(d) + 1 for k, d in zip(attrs.pool_size, attrs.dilation, strict=True)]
+    if any(p >= k for p, k in zip(padding, [*kernel, *kernel], strict=True)):
+        return Decline("a window would hold nothing but padding")
+    return padding
+
+
+@rule(
+    "pad-into-avg-pool",
+    *AVERAGE_POOLS,
+    equation="avg_pool(pad(x, 0), p) -> avg_pool(x, p + pad, count_include_pad=True)",
+    producers=(PAD,),
+    source="P05",
+)
+def pad_into_avg_pool(node: Node, graph: Graph) -> Replacement | Decline:
+    """Let the pooling pad, where it counts all its padding or has none of its own."""
+    padding = _pool_padding(node)
+    if isinstance(padding, Decline):
+        return padding
+    if not _is_positive_zero(node.inputs[0].node.view.value):
+        return Decline("the value is not 0")
+    if not node.attrs.count_include_pad and any(int(p) for p in node.attrs.padding):
+        return Decline("the pooling does not count its own padding")
+    return _pool(graph, node, node.inputs[0].node.inputs[0], padding, True)
+
+
+@rule(
+    "pad-into-max-pool",
+    *MAX_POOLS,
+    equation="max_pool(pad(x, lowest), p) -> max_pool(x, p + pad)",
+    producers=(PAD,),
+    source="P06",
+)
+def pad_into_max_pool(node: Node, graph: Graph) -> Replacement | Decline:
+    """Let the pooling pad, which it does with the lowest finite number: no window's maximum is below that."""
+    padding = _pool_padding(node)
+    if isinstance(padding, Decline):
+        return padding
+    dtype = str(node.value.dtype)
+    if dtype not in ("float16", "float32", "float64"):
+        return Decline("the dtype is no float")
+    if node.inputs[0].node.view.value > float(np.finfo(dtype).min):
+        return Decline("the value is not the lowest")
+    return _pool(graph, node, node.inputs[0].node.inputs[0], padding, bool(node.attrs.count_include_pad))
+
+
+RULES = RuleSet.of(nop_pad, pad_of_pad, pad_to_slice, pad_into_conv, pad_into_avg_pool, pad_into_max_pool)
+
+
+def CanonicalizePad(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+    """Move pads into convolutions and poolings, and merge what is left of them.
+
+    Parameters
+    ----------
+    exclude : iterable of str
+        Names of rules to leave out.
+    stats : RewriteStats, optional
+        Where to count what the rules do.
+    """
+    return rule_pass("CanonicalizePad", RULES, exclude, stats)
