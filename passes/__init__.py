@@ -2,6 +2,8 @@
 
 from .batch_norm import FoldBatchNorm
 from .broadcast import CanonicalizeBroadcast
+from .call_tir import RecognizeCallTir
+from .clip import RecognizeClip
 from .concat import CanonicalizeConcat
 from .constants import FoldConstants
 from .elementwise import CanonicalizeElementwise
@@ -12,6 +14,7 @@ from .reshape import CanonicalizeReshape
 from .resize import CanonicalizeResize
 from .shapes import FoldShapes
 from .split import CanonicalizeSplit
+from .stack_reduce import RecognizeMaximum
 from .strided_slice import CanonicalizeStridedSlice
 from .take import CanonicalizeTake
 
@@ -30,4 +33,7 @@ __all__ = [
     "FoldBatchNorm",
     "FoldConstants",
     "FoldShapes",
+    "RecognizeCallTir",
+    "RecognizeClip",
+    "RecognizeMaximum",
 ]

@@ -9,7 +9,7 @@ from tvm import relax
 
 from relax_glue.errors import UnknownNameError
 from relax_glue.ir import Graph, map_blocks, map_functions, read_block, write_block
-from relax_glue.rewrite import RewriteStats, RuleSet, rewrite
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, rewrite
 
 RewriteGraph = Callable[[Graph], bool]
 
@@ -42,7 +42,11 @@ def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
 
 
 def rule_pass(
-    name: str, rules: RuleSet, exclude: Iterable[str] = (), stats: RewriteStats | None = None
+    name: str,
+    rules: RuleSet,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
 ) -> tvm.transform.Pass:
     """Make a module pass that applies rules until none fires.
 
@@ -56,6 +60,8 @@ def rule_pass(
         Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what each rule tried, did and declined.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
 
     Raises
     ------
@@ -65,5 +71,5 @@ def rule_pass(
     left_out = list(exclude)
     for unknown in sorted(set(left_out) - {r.name for r in rules}):
         raise UnknownNameError(f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}")
-    kept = rules.without(left_out)
+    kept = rules.without(left_out).sound(*soundness)
     return graph_pass(name, lambda graph: rewrite(graph, kept, stats) > 0)

@@ -11,11 +11,15 @@ from .inline import inline, region_functions
 from .partition import PartitionOptions, Predicate, partition_with_report
 from .pipeline import check_module, pipeline_passes
 from .report import Report
-from .rewrite import RewriteStats
+from .rewrite import DEFAULT_SOUNDNESS, RewriteStats
 
 
 def canonicalize(
-    mod: tvm.IRModule, *, disable: Collection[str] = (), stats: RewriteStats | None = None
+    mod: tvm.IRModule,
+    *,
+    disable: Collection[str] = (),
+    soundness: Collection[str] = DEFAULT_SOUNDNESS,
+    stats: RewriteStats | None = None,
 ) -> tvm.IRModule:
     """Bring the glue of a module to its canonical form; nothing is offloaded.
 
@@ -25,6 +29,9 @@ def canonicalize(
         A well-formed module with at least one Relax function; it is not changed. Region functions in it stay.
     disable : collection of str
         Passes ("CanonicalizeSplit") and rules ("slice-of-concat") to leave out.
+    soundness : collection of str
+        Which rules may fire: "exact" ones keep every bit; "float_reassoc" ones may change the last bits of float
+        arithmetic; "nan_sensitive" ones, which are off by default, may change what becomes of NaN and infinities.
     stats : RewriteStats, optional
         Where to count what each rule tried, did and declined.
 
@@ -40,7 +47,7 @@ def canonicalize(
     UnknownNameError
         `disable` names neither a pass nor a rule.
     """
-    steps = pipeline_passes(disable, stats)
+    steps = pipeline_passes(disable, soundness, stats)
     return tvm.transform.Sequential(steps, name="relax_glue.canonicalize")(check_module(mod))
 
 
@@ -107,6 +114,7 @@ def optimize(
     mod: tvm.IRModule,
     *,
     disable: Collection[str] = (),
+    soundness: Collection[str] = DEFAULT_SOUNDNESS,
     stats: RewriteStats | None = None,
     **partition_options: Any,
 ) -> tvm.IRModule:
@@ -116,7 +124,7 @@ def optimize(
     ----------
     mod : tvm.IRModule
         A well-formed module; it is not changed.
-    disable, stats
+    disable, soundness, stats
         As in `canonicalize`.
     **partition_options
         As in `partition`. Names of bindings are those of `mod`; a binding that a rule takes away cannot be excluded.
@@ -131,17 +139,23 @@ def optimize(
     InvalidModuleError, UnknownNameError, OffloadError
         As in `canonicalize` and `partition`.
     """
-    return partition(canonicalize(mod, disable=disable, stats=stats), **partition_options)
+    return partition(canonicalize(mod, disable=disable, soundness=soundness, stats=stats), **partition_options)
 
 
-def explain(mod: tvm.IRModule, *, disable: Collection[str] = (), **partition_options: Any) -> Report:
+def explain(
+    mod: tvm.IRModule,
+    *,
+    disable: Collection[str] = (),
+    soundness: Collection[str] = DEFAULT_SOUNDNESS,
+    **partition_options: Any,
+) -> Report:
     """Tell which regions `optimize` makes of a module, what stays outside them, and why.
 
     Parameters
     ----------
     mod : tvm.IRModule
         A module as imported, or one that is partitioned already; it is not changed.
-    disable, **partition_options
+    disable, soundness, **partition_options
         As in `optimize`; require_full_offload is ignored, since the report says what stays outside.
 
     Returns
@@ -156,7 +170,7 @@ def explain(mod: tvm.IRModule, *, disable: Collection[str] = (), **partition_opt
     """
     partition_options["require_full_offload"] = False
     options = {"exclude_ops": (), "exclude_names": (), "exclude": None, "min_region_ops": 1, **partition_options}
-    ready = mod if region_functions(check_module(mod)) else canonicalize(mod, disable=disable)
+    ready = mod if region_functions(check_module(mod)) else canonicalize(mod, disable=disable, soundness=soundness)
     return partition_with_report(ready, _options(**options))[1]
 
 

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from types import MappingProxyType
 
 import tvm
 from tvm import relax
 
 from .errors import InvalidModuleError, UnknownNameError
-from .passes import batch_norm, constants, reshape, shapes
+from .passes import (
+    RecognizeCallTir,
+    batch_norm,
+    broadcast,
+    clip,
+    concat,
+    constants,
+    elementwise,
+    pad,
+    permute_dims,
+    pool,
+    reshape,
+    resize,
+    shapes,
+    split,
+    stack_reduce,
+    strided_slice,
+    take,
+)
 from .passes.base import rule_pass
-from .rewrite import RewriteStats, RuleSet
+from .rewrite import DEFAULT_SOUNDNESS, EXACT, FLOAT_REASSOC, NAN_SENSITIVE, RewriteStats, RuleSet
 
-FAMILIES: dict[str, RuleSet] = {
-    "FoldShapes": shapes.RULES,
-    "FoldConstants": constants.RULES,
-    "FoldBatchNorm": batch_norm.RULES,
-    "CanonicalizeReshape": reshape.RULES,
-}
+FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
+    {
+        "FoldShapes": shapes.RULES,
+        "FoldConstants": constants.RULES,
+        "FoldBatchNorm": batch_norm.RULES,
+        "RecognizeClip": clip.RULES,
+        "RecognizeMaximum": stack_reduce.RULES,
+        "CanonicalizeReshape": reshape.RULES,
+        "CanonicalizePermuteDims": permute_dims.RULES,
+        "CanonicalizeStridedSlice": strided_slice.RULES,
+        "CanonicalizeSplit": split.RULES,
+        "CanonicalizeConcat": concat.RULES,
+        "CanonicalizeTake": take.RULES,
+        "CanonicalizeBroadcast": broadcast.RULES,
+        "CanonicalizeElementwise": elementwise.RULES,
+        "CanonicalizePad": pad.RULES,
+        "CanonicalizeResize": resize.RULES,
+        "CanonicalizePool": pool.RULES,
+    }
+)
 """The rules of each pass, by the name of the pass, in the order in which they are tried at a node."""
 
 
@@ -44,6 +77,10 @@ PIPELINE: tuple[Step, ...] = (
     Step(
         ("ConvertToDataflow",),
         "pure code outside dataflow blocks, in branches too, would be seen by no pass",
+    ),
+    Step(
+        ("RecognizeCallTir",),
+        "a kernel that is an operator in disguise would be seen by no rule",
     ),
     Step(
         ("FoldShapes", "FoldConstants"),
@@ -71,33 +108,64 @@ def check_disabled(disable: Iterable[str]) -> frozenset[str]:
         A name is neither a pass nor a rule.
     """
     names = frozenset([disable] if isinstance(disable, str) else disable)
-    for unknown in sorted(names - set(FAMILIES) - set(rule_names())):
+    passes = sorted({name for step in PIPELINE for name in step.passes})
+    for unknown in sorted(names - set(passes) - set(rule_names())):
         raise UnknownNameError(
-            f"disable names {unknown!r}, which is neither a pass ({', '.join(FAMILIES)}) nor a rule; "
+            f"disable names {unknown!r}, which is neither a pass ({', '.join(passes)}) nor a rule; "
             "relax_glue.pipeline.rule_names() lists the rules"
         )
     return names
 
 
-def pipeline_passes(disable: Collection[str] = (), stats: RewriteStats | None = None) -> list[tvm.transform.Pass]:
+def check_soundness(soundness: Iterable[str]) -> tuple[str, ...]:
+    """Return the soundness classes asked for.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such class.
+    """
+    classes = (soundness,) if isinstance(soundness, str) else tuple(soundness)
+    known = (EXACT, FLOAT_REASSOC, NAN_SENSITIVE)
+    for unknown in sorted(set(classes) - set(known)):
+        raise UnknownNameError(f"soundness names {unknown!r}; the classes are {', '.join(known)}")
+    return classes
+
+
+def pipeline_passes(
+    disable: Collection[str] = (),
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+    stats: RewriteStats | None = None,
+) -> list[tvm.transform.Pass]:
     """Return the passes that bring a module to its canonical form, in order.
 
     Parameters
     ----------
     disable : collection of str
         Passes and rules to leave out, by name.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
     stats : RewriteStats, optional
         Where to count what the rules do.
     """
     left_out = check_disabled(disable)
-    return [_step_pass(step, left_out, stats) for step in PIPELINE]
+    classes = check_soundness(soundness)
+    steps = [_step_pass(step, left_out, classes, stats) for step in PIPELINE]
+    return [made for made in steps if made is not None]
 
 
-def _step_pass(step: Step, left_out: Collection[str], stats: RewriteStats | None) -> tvm.transform.Pass:
-    if step.passes == ("ConvertToDataflow",):
+def _step_pass(
+    step: Step, left_out: Collection[str], soundness: Iterable[str], stats: RewriteStats | None
+) -> tvm.transform.Pass | None:
+    kept = [name for name in step.passes if name not in left_out]
+    if kept == ["ConvertToDataflow"]:
         return relax.transform.ConvertToDataflow(1)
-    sets = [FAMILIES[name].without(left_out) for name in step.passes if name not in left_out]
-    return rule_pass("+".join(step.passes), reduce(add, sets, RuleSet()), stats=stats)
+    if kept == ["RecognizeCallTir"]:
+        return RecognizeCallTir(stats=stats)
+    if not kept:
+        return None
+    rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
+    return rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
 
 
 def check_module(mod: object) -> tvm.IRModule:

@@ -24,6 +24,8 @@ EXACT = "exact"  # the same bits for every input
 FLOAT_REASSOC = "float_reassoc"  # float arithmetic in another order: the last bits may differ
 NAN_SENSITIVE = "nan_sensitive"  # another result for NaN, infinities or signed zeros: never on unless asked for
 
+DEFAULT_SOUNDNESS = (EXACT, FLOAT_REASSOC)
+
 FOLD = "fold"  # builds nothing that was not there
 REWRITE = "rewrite"  # builds something
 MOTION = "motion"  # pays only if the cluster it touches gets cheaper
@@ -257,9 +259,7 @@ class _Driver:
         mark = _fingerprint(made)
         for earlier, by in node.history:
             if earlier == mark:
-                raise RewriteError(
-                    f"rules {by!r} and {r.name!r} undo each other at {node!r}; leave one of them out"
-                )
+                raise RewriteError(f"rules {by!r} and {r.name!r} undo each other at {node!r}; leave one of them out")
         made.history = (*node.history, (_fingerprint(node), r.name))[-_HISTORY:]
         if self.fired > self.limit:
             raise RewriteError(

@@ -1,0 +1,157 @@
+"""TIR calls that are a Relax operator in disguise become that operator.
+
+TVM's ONNX importer writes Clip, Pad and Tile as `call_tir` of kernels that it generates (emit_te): a wall for every
+operator-level pass, and the reason why PP-OCR is cut at every hard-swish. Whether a kernel is an operator's is not
+guessed: the operator is legalized by TVM itself for the same operands, and the two kernels must be structurally
+equal. What is equal there computes the same bits. (rules.md B16, B07, P10.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from relax_glue.ir import Graph, Node, is_static, map_blocks, map_functions, read_block, write_block
+from relax_glue.rewrite import Decline, Replacement, RewriteStats, Rule, RuleSet, rewrite
+
+Make = Callable[..., relax.Expr]
+
+# The kernels of these operators carry their names, so one candidate is enough.
+_BINARY = ("maximum", "minimum", "add", "subtract", "multiply", "divide", "power", "floor_divide", "floor_mod", "mod")
+
+
+def _candidates(kernel: tirx.PrimFunc, name: str, node: Node) -> Iterator[Make]:
+    """Yield makers of the calls whose kernel `kernel` may be."""
+    if name in _BINARY and len(node.inputs) == 2:
+        yield getattr(relax.op, name)
+    shape, result = node.inputs[0].shape, node.shape_of(None)
+    if not is_static(shape) or not is_static(result) or shape is None or result is None:
+        return
+    if name == "tile" and all(n and m % n == 0 for n, m in zip(shape, result[len(result) - len(shape) :], strict=True)):
+        lead = result[: len(result) - len(shape)]
+        repeats = [*lead, *(m // n for n, m in zip(shape, result[len(lead) :], strict=True))]
+        yield lambda x: relax.op.tile(x, repeats)
+    if name == "pad" and len(shape) == len(result):
+        yield from _pads(kernel, shape, result)
+
+
+def _pads(kernel: tirx.PrimFunc, shape: Sequence[int], result: Sequence[int]) -> Iterator[Make]:
+    """Yield the constant pad whose widths and value can be read from the kernel."""
+    stored = _stored(kernel.body)
+    if not isinstance(stored, relax.Call) or len(stored.args) != 3:
+        return  # no if_then_else(inside, operand[...], fill)
+    read, fill = stored.args[1], stored.args[2]
+    if not isinstance(read, tvm.ir.TensorLoad) or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
+        return
+    before = [_offset(index) for index in read.indices]
+    if None in before or len(before) != len(shape):
+        return
+    widths = [w for b, n, m in zip(before, shape, result, strict=True) for w in (b, m - n - (b or 0))]
+    yield lambda x: relax.op.nn.pad(x, widths, "constant", float(fill.value))
+
+
+def _stored(statement: object) -> object:
+    """Return what the innermost statement of a nest of loops and blocks stores, or None where it is no store."""
+    while not isinstance(statement, tirx.BufferStore):
+        inner = getattr(statement, "block", None)
+        statement = inner if inner is not None else getattr(statement, "body", None)
+        if statement is None:
+            return None
+    return statement.value
+
+
+def _offset(index: tirx.PrimExpr) -> int | None:
+    """Return k of an index `v - k`, or 0 of `v`."""
+    if isinstance(index, relax.Var):
+        return 0
+    if isinstance(index, tirx.Sub) and isinstance(index.a, relax.Var) and isinstance(index.b, tirx.IntImm):
+        return int(index.b.value)
+    return None
+
+
+def _kernel_of(make: Make, types: Sequence[relax.Type]) -> tirx.PrimFunc | None:
+    """Return the kernel that TVM legalizes a call to, or None where it makes no kernel of it."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{k}", ty) for k, ty in enumerate(types)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(make(*params))
+        builder.emit_func_output(out)
+    mod = relax.transform.LegalizeOps()(builder.finalize())
+    kernels = [f for _, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)]
+    return kernels[0] if len(kernels) == 1 else None
+
+
+def _recognize(mod: tvm.IRModule) -> Rule:
+    """Make the rule that recognises the TIR calls of `mod`."""
+
+    def apply(node: Node, graph: Graph) -> Replacement | Decline:
+        callee = node.expr.args[0]
+        kernel = mod.functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
+        if not isinstance(kernel, tirx.PrimFunc) or not node.inputs or isinstance(node.ty, relax.TupleType):
+            return Decline("it is no call of a kernel with one result")
+        if len(node.expr.args) != 2:
+            return Decline("the kernel takes symbolic extents")
+        name = re.sub(r"[_\d]*$", "", callee.name_hint)
+        for make in _candidates(kernel, name, node):
+            own = _kernel_of(make, [v.ty for v in node.inputs])
+            if own is not None and tvm_ffi.structural_equal(own.body, kernel.body, map_free_vars=True):
+                return graph.emit(make, *node.inputs)
+        return Decline(f"{callee.name_hint} is the kernel of no operator known here")
+
+    return Rule(
+        "call-tir-to-operator",
+        ("relax.call_tir",),
+        "call_tir(the kernel that TVM makes of f, x) -> f(x)",
+        apply,
+        source="B16, B07, P10",
+    )
+
+
+def RecognizeCallTir(*, stats: RewriteStats | None = None) -> tvm.transform.Pass:
+    """Turn calls of the kernels of maximum, minimum, other binary operators, tile and pad back into operators.
+
+    Parameters
+    ----------
+    stats : RewriteStats, optional
+        Where to count what the rule does.
+
+    Notes
+    -----
+    Private kernels that nothing calls afterwards are dropped from the module.
+    """
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        if not any(isinstance(f, tirx.PrimFunc) for _, f in mod.functions_items()):
+            return mod
+        rules = RuleSet.of(_recognize(mod))
+
+        def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
+            graph = read_block(old)
+            return write_block(graph) if rewrite(graph, rules, stats) else old
+
+        return _without_unused_kernels(mod, map_functions(mod, lambda _, func: map_blocks(func, block)))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.RecognizeCallTir")
+
+
+def _without_unused_kernels(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
+    """Drop the private kernels that `before` calls and `after` does not."""
+    gone = _called(before) - _called(after)
+    kept = {var: f for var, f in after.functions_items() if not (var.name_hint in gone and _is_private_kernel(f))}
+    if len(kept) == len(list(after.functions_items())):
+        return after
+    return tvm.IRModule(kept, attrs=after.attrs, global_infos=after.global_infos)
+
+
+def _called(mod: tvm.IRModule) -> set[str]:
+    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    return {v.name_hint for f in functions for v in relax.analysis.all_global_vars(f)}
+
+
+def _is_private_kernel(func: object) -> bool:
+    return isinstance(func, tirx.PrimFunc) and (func.attrs is None or "global_symbol" not in func.attrs)
