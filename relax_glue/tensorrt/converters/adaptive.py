@@ -1,0 +1,97 @@
+"""Adaptive average pools: a mean, a pool, or one mean for each cell where the cells differ in size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import relax
+
+from ..registry import Refusal, converter
+from .arith import reduce, refuse_arithmetic
+from .layouts import data_axes, from_layer, padded, refuse_layout, to_layer
+from .limits import FLOATS, static_shape
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+_SPATIAL = {f"relax.nn.adaptive_avg_pool{spatial}d": spatial for spatial in (1, 2, 3)}
+# Cells of different sizes take a slice and a mean each.
+_MAX_CELLS = 64
+
+
+def _cells(call: relax.Call) -> list[int]:
+    """Return the number of cells along each spatial axis, -1 for one that keeps a symbolic extent."""
+    spatial = _SPATIAL[call.op.name]
+    size = call.attrs.output_size
+    if size is not None and len(size):
+        return [int(extent) for extent in size]
+    shape = static_shape(call.args[0])
+    layout = call.attrs.layout
+    return [-1 if shape is None else shape[layout.index(name)] for name in data_axes(spatial)[2:]]
+
+
+def _accepts(call: relax.Call) -> Refusal | str | None:
+    said = refuse_arithmetic(call, FLOATS)
+    if said is not None:
+        return said
+    attrs, axes = call.attrs, data_axes(_SPATIAL[call.op.name])
+    refused = refuse_layout(attrs.layout, axes) or refuse_layout(attrs.out_layout or attrs.layout, axes)
+    if refused is not None:
+        return Refusal(refused, "convert the layout first")
+    cells, shape = _cells(call), static_shape(call.args[0])
+    if all(count in (1, -1) for count in cells) and len(set(cells)) == 1:
+        return None
+    if shape is None:
+        return Refusal(f"the output size is {cells} and the shape symbolic", "bind the dimensions to numbers")
+    ragged = [
+        count
+        for count, name in zip(cells, axes[2:], strict=True)
+        if shape[attrs.layout.index(name)] % count and count > _MAX_CELLS
+    ]
+    return f"{ragged[0]} cells of different sizes; {_MAX_CELLS} at most" if ragged else None
+
+
+@converter(*_SPATIAL, accepts=_accepts)
+def adaptive_avg_pool(network: Network, call: relax.Call) -> Any:
+    """Cell i of n covers the input from floor(i * extent / n) to ceil((i + 1) * extent / n)."""
+    attrs, spatial = call.attrs, _SPATIAL[call.op.name]
+    names, target = data_axes(spatial), attrs.out_layout or attrs.layout
+    cells = _cells(call)
+    x = to_layer(network, network.tensor(call.args[0]), attrs.layout, names)
+    extents = list(x.shape)[2:]
+    counts = padded(cells, spatial, 1)
+    if -1 in counts or list(counts) == extents:
+        return from_layer(network, x, names, target)
+    if all(count == 1 for count in counts):
+        out = reduce(network, "AVG", x, range(2, len(x.shape)))
+    elif all(extent % count == 0 for extent, count in zip(extents, counts, strict=True)):
+        window = tuple(extent // count for extent, count in zip(extents, counts, strict=True))
+        layer = network.name(network.net.add_pooling_nd(x, network.trt.PoolingType.AVERAGE, window))
+        layer.stride_nd = window
+        out = layer.get_output(0)
+    else:
+        out = x
+        for axis, count in enumerate(counts, start=2):
+            out = _ragged(network, out, axis, count)
+    return from_layer(network, out, names, target)
+
+
+def _ragged(network: Network, x: Any, axis: int, cells: int) -> Any:
+    """Average one axis cell by cell; cells are boxes, so the mean of means is their mean."""
+    shape = [int(extent) for extent in x.shape]
+    extent = shape[axis]
+    if extent == cells:
+        return x
+    parts = []
+    for cell in range(cells):
+        start = [0] * len(shape)
+        start[axis] = cell * extent // cells
+        shape[axis] = -(-(cell + 1) * extent // cells) - start[axis]
+        layer = network.net.add_slice(x, start, shape, [1] * len(shape))
+        part = network.name(layer, "cell").get_output(0)
+        parts.append(reduce(network, "AVG", part, [axis]))
+    if len(parts) == 1:
+        return parts[0]
+    layer = network.net.add_concatenation(parts)
+    layer.axis = axis
+    return network.name(layer).get_output(0)

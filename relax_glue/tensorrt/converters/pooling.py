@@ -1,0 +1,212 @@
+"""Max and average pools over one to three spatial axes, in any layout.
+
+TensorRT's pool has no dilation, and its rounding up counts differently from TVM's. So sizes are always rounded
+down here, with as much padding at the end as the last window needs; a dilated pool is strided slices of the
+input, combined elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from ..registry import Refusal, converter
+from .arith import binary, dtype_name, refuse_arithmetic
+from .layouts import data_axes, from_layer, padded, refuse_layout, split_padding, to_layer
+from .limits import FLOATS, static_shape
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+_MAX = {f"relax.nn.max_pool{spatial}d": spatial for spatial in (1, 2, 3)}
+_AVERAGE = {f"relax.nn.avg_pool{spatial}d": spatial for spatial in (1, 2, 3)}
+_SPATIAL = _MAX | _AVERAGE
+# A dilated pool takes a slice for each tap along an axis.
+_MAX_TAPS = 64
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One spatial axis of a pool. `extent` and `cells`, the input's and the result's, are -1 if symbolic."""
+
+    extent: int
+    cells: int
+    window: int
+    stride: int
+    dilation: int
+    pre: int
+    post: int
+
+    @property
+    def overhang(self) -> int:
+        """How far the last window reaches beyond the input."""
+        reach = (self.cells - 1) * self.stride + (self.window - 1) * self.dilation + 1
+        return reach - self.pre - self.extent
+
+    @property
+    def end(self) -> int:
+        """The end padding with which rounding down yields `cells`."""
+        return self.post if self.extent < 0 else max(self.overhang, 0)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether `ceil_mode` adds a window that reaches beyond the padding."""
+        return self.extent >= 0 and self.overhang > self.post
+
+    def taps(self) -> np.ndarray:
+        """Return the input index of each tap, shape (cells, window)."""
+        starts = np.arange(self.cells) * self.stride - self.pre
+        return starts[:, None] + np.arange(self.window) * self.dilation
+
+    def counts(self, with_padding: bool) -> np.ndarray:
+        """Return the number of taps of each window inside the input, or inside its padding too."""
+        taps = self.taps()
+        low, high = (-self.pre, self.extent + self.post) if with_padding else (0, self.extent)
+        return ((taps >= low) & (taps < high)).sum(axis=1)
+
+
+def _axes(call: relax.Call) -> list[_Axis]:
+    """Return the spatial axes in the order of the layer, a first one of extent 1 for a one-dimensional pool."""
+    attrs, spatial = call.attrs, _SPATIAL[call.op.name]
+    names = data_axes(spatial)[2:]
+    given = _extents(call.args[0], attrs.layout, names)
+    result = _extents(call, attrs.out_layout or attrs.layout, names)
+    pre, post = split_padding(attrs.padding, spatial)
+    columns = (
+        padded(given, spatial, 1),
+        padded(result, spatial, 1),
+        padded(attrs.pool_size, spatial, 1),
+        padded(attrs.strides, spatial, 1),
+        padded(attrs.dilation, spatial, 1),
+        pre,
+        post,
+    )
+    return [_Axis(*row) for row in zip(*columns, strict=True)]
+
+
+def _extents(expr: relax.Expr, layout: str, names: str) -> list[int]:
+    shape = static_shape(expr)
+    return [-1 if shape is None else shape[layout.index(name)] for name in names]
+
+
+def _accepts(call: relax.Call) -> Refusal | str | None:
+    spatial = _SPATIAL[call.op.name]
+    said = refuse_arithmetic(call, FLOATS)
+    if said is not None:
+        return said
+    attrs, axes = call.attrs, data_axes(spatial)
+    refused = refuse_layout(attrs.layout, axes) or refuse_layout(attrs.out_layout or attrs.layout, axes)
+    if refused is not None:
+        return Refusal(refused, "convert the layout first")
+    return next((said for said in map(_refuse_axis, _axes(call)) if said is not None), None) or _refuse_symbolic(call)
+
+
+def _refuse_symbolic(call: relax.Call) -> Refusal | None:
+    if static_shape(call.args[0]) is not None:
+        return None
+    if call.attrs.ceil_mode and max(call.attrs.strides) > 1:
+        return Refusal("ceil_mode with a symbolic shape", "bind the symbolic dimensions to numbers")
+    if max(call.attrs.dilation) > 1:
+        return Refusal("a dilated pool of a symbolic shape", "bind the symbolic dimensions to numbers")
+    return None
+
+
+def _refuse_axis(axis: _Axis) -> str | None:
+    """Refuse windows that no element of the input is in: what they yield is not defined."""
+    if axis.extent < 0:
+        empty = max(axis.pre, axis.post) >= axis.window
+    else:
+        empty = bool((axis.counts(with_padding=False) == 0).any())
+    if empty:
+        return f"a window of {axis.window} lies wholly in the padding ({axis.pre}, {axis.post})"
+    if axis.dilation > 1 and axis.window > _MAX_TAPS:
+        return f"a dilated window of {axis.window} takes more than {_MAX_TAPS} slices"
+    return None
+
+
+@converter(*_SPATIAL, accepts=_accepts)
+def pool(network: Network, call: relax.Call) -> Any:
+    """One pooling layer, or slices where the windows are dilated."""
+    attrs, spatial = call.attrs, _SPATIAL[call.op.name]
+    names = data_axes(spatial)
+    axes = _axes(call)
+    x = to_layer(network, network.tensor(call.args[0]), attrs.layout, names)
+    counts_padding = call.op.name in _AVERAGE and bool(attrs.count_include_pad)
+    if any(axis.dilation > 1 for axis in axes):
+        out = _sliced(network, x, axes, call.op.name in _MAX, counts_padding)
+    elif call.op.name in _MAX:
+        out = _pooled(network, x, "MAX", axes)
+    else:
+        out = _averaged(network, x, axes, counts_padding)
+    return from_layer(network, out, names, attrs.out_layout or attrs.layout)
+
+
+def _averaged(network: Network, x: Any, axes: list[_Axis], counts_padding: bool) -> Any:
+    """Average; the divisor counts the padding or not, but never what `ceil_mode` reaches beyond it."""
+    if not counts_padding or not any(axis.is_extended for axis in axes):
+        return _pooled(network, x, "AVERAGE", axes, counts_padding)
+    x = _with_padding(network, x, axes, 0.0)
+    axes = [_Axis(a.extent + a.pre + a.post, a.cells, a.window, a.stride, a.dilation, 0, 0) for a in axes]
+    return _pooled(network, x, "AVERAGE", axes)
+
+
+def _pooled(network: Network, x: Any, kind: str, axes: list[_Axis], counts_padding: bool = False) -> Any:
+    member = network.trt.PoolingType.__members__[kind]
+    layer = network.name(network.net.add_pooling_nd(x, member, tuple(axis.window for axis in axes)))
+    layer.stride_nd = tuple(axis.stride for axis in axes)
+    layer.pre_padding = tuple(axis.pre for axis in axes)
+    layer.post_padding = tuple(axis.end for axis in axes)
+    if kind == "AVERAGE":
+        layer.average_count_excludes_padding = not counts_padding
+    return layer.get_output(0)
+
+
+def _with_padding(network: Network, x: Any, axes: list[_Axis], value: float) -> Any:
+    """Pad the input for real, with `value`."""
+    shape = tuple(x.shape)
+    start = (0, 0, *(-axis.pre for axis in axes))
+    size = (*shape[:2], *(axis.extent + axis.pre + axis.post for axis in axes))
+    return _slice(network, x, start, size, (1,) * len(shape), value)
+
+
+def _slice(
+    network: Network,
+    x: Any,
+    start: tuple[int, ...],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    fill: float,
+) -> Any:
+    value = network.constant(np.full((), fill).astype(dtype_name(x)))
+    layer = network.net.add_slice(x, start, size, stride)
+    layer.mode = network.trt.SampleMode.FILL
+    layer.set_input(4, value)
+    return network.name(layer, "window").get_output(0)
+
+
+def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:
+    """Combine, axis after axis, the slices that hold one tap of every window each."""
+    shape = [int(extent) for extent in x.shape]
+    fill = -math.inf if is_max else 0.0
+    for place, axis in enumerate(axes, start=2):
+        start, stride = [0] * len(shape), [1] * len(shape)
+        shape[place], stride[place] = axis.cells, axis.stride
+        parts = []
+        for tap in range(axis.window):
+            start[place] = tap * axis.dilation - axis.pre
+            parts.append(_slice(network, x, tuple(start), tuple(shape), tuple(stride), fill))
+        x = parts[0]
+        for part in parts[1:]:
+            x = binary(network, "MAX" if is_max else "SUM", x, part)
+    if is_max:
+        return x
+    counts = np.ones((1, 1, *(1 for _ in axes)))
+    for place, axis in enumerate(axes, start=2):
+        along = [1] * counts.ndim
+        along[place] = axis.cells
+        counts = counts * axis.counts(counts_padding).reshape(along)
+    return binary(network, "DIV", x, network.constant(counts.astype(dtype_name(x))))
