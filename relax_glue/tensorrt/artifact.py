@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..errors import ConversionError, PlanError
+from ..errors import ConversionError, EngineWarning, PlanError
 from .container import pack, unpack
 from .options import BuildOptions
 from .plain import lift_constants, static_shape, tensor_types
@@ -107,15 +109,21 @@ class Artifact:
 
     @staticmethod
     def unpack(block: bytes) -> Artifact:
-        """Read what `pack` returned.
+        """Read what `pack` returned. A damaged engine is left out, with a warning, if the region is whole.
 
         Raises
         ------
         PlanError
-            When it is damaged.
+            When nothing is left to run.
         """
-        header, sections = unpack(block, "the TensorRT part of this model")
-        plan = Plan.of(header["plan"], sections["plan"]) if "plan" in header else None
+        damaged: list[str] = []
+        header, sections = unpack(block, "the TensorRT part of this model", damaged)
+        if damaged and not sections:
+            raise PlanError(f"the {' and '.join(damaged)} of {header['symbol']} is damaged: export the model again")
+        if damaged:
+            text = f"the {damaged[0]} of {header['symbol']} is damaged; the {next(iter(sections))} it carries is used"
+            warnings.warn(text, EngineWarning, stacklevel=2)
+        plan = Plan.of(header["plan"], sections["plan"]) if "plan" in sections else None
         return Artifact(
             header["symbol"],
             tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in header["inputs"]),
@@ -204,6 +212,10 @@ def from_text(text: str) -> bytes:
     """
     try:
         return base64.b64decode(text, validate=True)
+    except ValueError:
+        pass  # one bad character: what stands before and after it may be whole
+    try:
+        return base64.b64decode(re.sub("[^A-Za-z0-9+/=]", "A", text))
     except ValueError as error:
         raise PlanError(f"the TensorRT part of this model is damaged: {error}") from error
 

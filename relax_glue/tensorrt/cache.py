@@ -99,7 +99,7 @@ class EngineCache:
         path = self._path(key, suffix)
         try:
             block = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._warn(f"the engine cache cannot be read ({error})")

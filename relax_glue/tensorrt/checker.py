@@ -208,7 +208,7 @@ def _arrays(function: relax.Function, inputs: Sequence[np.ndarray] | None) -> li
     if inputs is not None:
         if len(inputs) != len(params):
             raise InputShapeError(f"the function takes {len(params)} inputs, not {len(inputs)}")
-        return [np.ascontiguousarray(array) for array in inputs]
+        return [np.array(array, order="C") for array in inputs]
     random = np.random.default_rng(0)
     made = []
     for param in params:

@@ -33,7 +33,7 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
     return b"".join([_HEAD.pack(MAGIC, hashlib.sha256(text).digest(), len(text)), text, *sections.values()])
 
 
-def unpack(block: bytes, what: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+def unpack(block: bytes, what: str, damaged: list[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Read what `pack` wrote.
 
     Parameters
@@ -42,6 +42,8 @@ def unpack(block: bytes, what: str) -> tuple[dict[str, Any], dict[str, bytes]]:
         The packed bytes.
     what : str
         What they are, for messages.
+    damaged : list[str], optional
+        If given, damaged sections are left out and their names put here, for a caller that can do without.
 
     Raises
     ------
@@ -60,8 +62,11 @@ def unpack(block: bytes, what: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     sections, place = {}, _HEAD.size + length
     for name, size, expected in content["sections"]:
         data = block[place : place + size]
-        if hashlib.sha256(data).hexdigest() != expected:
-            raise PlanError(f"{what} is damaged: its {name} does not match its digest")
-        sections[name] = data
         place += size
+        if hashlib.sha256(data).hexdigest() == expected:
+            sections[name] = data
+        elif damaged is None:
+            raise PlanError(f"{what} is damaged: its {name} does not match its digest")
+        else:
+            damaged.append(name)
     return content["header"], sections

@@ -30,7 +30,7 @@ from .provider import Provider
 from .tensors import Slot, misaligned
 
 _LOG = logging.getLogger("relax_glue.tensorrt")
-_GRAPHS = 16
+GRAPHS = 16
 
 
 class Engine:
@@ -220,7 +220,7 @@ class _Graphs:
 
     def add(self, addresses: tuple[int, ...], graph: int) -> None:
         self._graphs[addresses] = graph
-        while len(self._graphs) > _GRAPHS:
+        while len(self._graphs) > GRAPHS:
             _, old = self._graphs.popitem(last=False)
             self._destroy([old])
 

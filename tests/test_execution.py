@@ -1,0 +1,280 @@
+"""The order of what a runner puts on streams, and its graphs, with a driver and a context that write down."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+from relax_glue.errors import DeviceError, ExecutionError
+from relax_glue.tensorrt import BuildOptions, execution
+from relax_glue.tensorrt.artifact import Artifact, TensorSpec
+from relax_glue.tensorrt.execution import Runner
+from relax_glue.tensorrt.tensors import Slot, device_of
+
+OURS, ARRIVED, DONE, NULL = 77, 1, 2, 0
+
+
+class Driver:
+    """Stands for the CUDA driver: writes down what is asked of it."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.capturing = False
+        self.capture_fails = False
+        self._events = iter([ARRIVED, DONE])
+        self._graphs = iter(range(100, 200))
+
+    def current(self, _context: int) -> Any:
+        return nullcontext()
+
+    def stream(self) -> int:
+        return OURS
+
+    def event(self) -> int:
+        return next(self._events)
+
+    def push(self, _context: int) -> None: ...
+
+    def pop(self) -> None: ...
+
+    def follow(self, waits: int, event: int, runs: int) -> None:
+        self.log.append(("follow", waits, event, runs))
+
+    def is_capturing(self, _stream: int) -> bool:
+        return self.capturing
+
+    def begin_capture(self, stream: int) -> None:
+        self.log.append(("begin", stream))
+
+    def end_capture(self, stream: int) -> int:
+        self.log.append(("end", stream))
+        if self.capture_fails:
+            raise DeviceError("capture")
+        return next(self._graphs)
+
+    def launch(self, graph: int, stream: int) -> None:
+        self.log.append(("launch", graph, stream))
+
+    def synchronize(self, _stream: int) -> None: ...
+
+    def destroy(self, *, graphs: list[int], events: list[int], streams: list[int]) -> None:
+        self.log.extend(("destroy", graph) for graph in graphs)
+
+
+class Context:
+    """Stands for an execution context."""
+
+    def __init__(self, log: list[tuple[Any, ...]]) -> None:
+        self._log = log
+        self.addresses: dict[str, int] = {}
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self.addresses[name] = address
+        return address % 256 == 0
+
+    def execute_async_v3(self, stream: int) -> bool:
+        self._log.append(("enqueue", stream))
+        return True
+
+
+class Header(ctypes.Structure):
+    """A `DLTensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class Tensor:
+    """A `DLTensor` in this test's own memory."""
+
+    def __init__(self, data: int, shape: tuple[int, ...] = (2, 3), **other: Any) -> None:
+        rank = len(shape)
+        strides = other.pop("strides", None)
+        self._shape = (ctypes.c_int64 * rank)(*shape)
+        self._strides = (ctypes.c_int64 * rank)(*strides) if strides else None
+        fields = {"device_type": 2, "device_id": 0, "code": 2, "bits": 32, "lanes": 1, "byte_offset": 0, **other}
+        where = ctypes.addressof(self._strides) if self._strides else None
+        self._header = Header(data=data, ndim=rank, shape=ctypes.addressof(self._shape), strides=where, **fields)
+        self.handle = ctypes.addressof(self._header)
+
+
+SPECS = (TensorSpec("x", (2, 3), "float32"),), (TensorSpec("y", (2, 3), "float32"),)
+
+
+def runner_of(**options: Any) -> tuple[Runner, Driver, Context]:
+    driver = Driver()
+    context = Context(driver.log)
+    engine: Any = SimpleNamespace(
+        gpu=SimpleNamespace(driver=driver, context=5, index=0),
+        artifact=Artifact("region", *SPECS, BuildOptions(**options), None, None),
+        bound=["x", "y"],
+        context=lambda: context,
+        keep_kernels=lambda: driver.log.append(("kernels",)),
+        said=lambda: "no reason",
+    )
+    return Runner(engine), driver, context
+
+
+@pytest.fixture(autouse=True)
+def stream_of_tvm(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    current = [NULL]
+    monkeypatch.setattr(execution.tvm_ffi, "get_raw_stream", lambda _: current[0])
+    return current
+
+
+def call(runner: Runner, x: int = 0x1000, y: int = 0x2000) -> None:
+    tensors = [Tensor(x), Tensor(y)]
+    runner.run([tensor.handle for tensor in tensors])
+
+
+ENTER, LEAVE = ("follow", OURS, ARRIVED, NULL), ("follow", NULL, DONE, OURS)
+
+
+def test_a_call_waits_for_tvms_stream_and_is_waited_for() -> None:
+    runner, driver, context = runner_of(cuda_graphs=False)
+    call(runner)
+    assert driver.log == [ENTER, ("enqueue", OURS), LEAVE, ("kernels",)]
+    assert context.addresses == {"x": 0x1000, "y": 0x2000}
+
+
+def test_the_second_call_is_captured_and_the_third_launched() -> None:
+    runner, driver, _ = runner_of()
+    call(runner)
+    del driver.log[:]
+    call(runner)
+    record = [("begin", OURS), ("enqueue", OURS), ("end", OURS), ("launch", 100, OURS)]
+    assert driver.log == [ENTER, *record, LEAVE]
+    del driver.log[:]
+    call(runner)
+    assert driver.log == [ENTER, ("launch", 100, OURS), LEAVE]
+
+
+def test_new_addresses_are_never_given_to_an_old_graph() -> None:
+    runner, driver, context = runner_of()
+    for _ in range(3):
+        call(runner, 0x1000)
+    del driver.log[:]
+    call(runner, 0x3000)
+    assert ("enqueue", OURS) in driver.log
+    assert context.addresses["x"] == 0x3000
+    call(runner, 0x3000)
+    del driver.log[:]
+    call(runner, 0x1000)
+    call(runner, 0x3000)
+    assert [entry for entry in driver.log if entry[0] == "launch"] == [("launch", 100, OURS), ("launch", 101, OURS)]
+
+
+def test_old_graphs_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "GRAPHS", 2)
+    runner, driver, _ = runner_of()
+    for x in (0x1000, 0x2000, 0x3000):
+        call(runner, x)
+        call(runner, x)
+    assert ("destroy", 100) in driver.log
+    assert ("destroy", 101) not in driver.log
+
+
+def test_a_capture_that_fails_turns_graphs_off() -> None:
+    runner, driver, _ = runner_of()
+    driver.capture_fails = True
+    call(runner)
+    del driver.log[:]
+    call(runner)
+    assert driver.log == [ENTER, ("begin", OURS), ("enqueue", OURS), ("end", OURS), ("enqueue", OURS), LEAVE]
+    del driver.log[:]
+    call(runner)
+    assert driver.log == [ENTER, ("enqueue", OURS), LEAVE]
+
+
+def test_inside_the_callers_own_capture_nothing_is_captured(stream_of_tvm: list[int]) -> None:
+    runner, driver, _ = runner_of()
+    stream_of_tvm[0] = 9
+    driver.capturing = True
+    for _ in range(3):
+        call(runner)
+    assert not [entry for entry in driver.log if entry[0] in ("begin", "launch")]
+    assert ("follow", OURS, ARRIVED, 9) in driver.log
+    assert ("follow", 9, DONE, OURS) in driver.log
+
+
+def test_a_dropped_input_is_not_bound() -> None:
+    runner, _, context = runner_of()
+    runner._engine.bound[0] = None
+    call(runner)
+    assert context.addresses == {"y": 0x2000}
+
+
+def test_kernels_are_kept_once() -> None:
+    runner, driver, _ = runner_of()
+    for _ in range(3):
+        call(runner)
+    assert driver.log.count(("kernels",)) == 1
+
+
+WRONG = {
+    "number": ([Tensor(0x1000)], "takes 2"),
+    "device": ([Tensor(0x1000, device_type=1), Tensor(0x2000)], "cpu:0"),
+    "other gpu": ([Tensor(0x1000, device_id=1), Tensor(0x2000)], "cuda:1"),
+    "rank": ([Tensor(0x1000, (6,)), Tensor(0x2000)], r"\(6,\)"),
+    "shape": ([Tensor(0x1000, (3, 2)), Tensor(0x2000)], r"\(3, 2\)"),
+    "dtype": ([Tensor(0x1000, bits=16), Tensor(0x2000)], "float16"),
+    "strides": ([Tensor(0x1000, strides=(1, 2)), Tensor(0x2000)], "contiguous"),
+    "alignment": ([Tensor(0x1010), Tensor(0x2000)], "multiple of 256"),
+    "output": ([Tensor(0x1000), Tensor(0x2000, bits=64)], "output y"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_tensors_are_named(name: str) -> None:
+    tensors, said = WRONG[name]
+    runner, driver, _ = runner_of()
+    with pytest.raises((ExecutionError, DeviceError), match=said):
+        runner.run([tensor.handle for tensor in tensors])
+    assert ("enqueue", OURS) not in driver.log
+
+
+def test_an_offset_is_added_and_strides_of_extents_of_one_mean_nothing() -> None:
+    slot = Slot(TensorSpec("x", (1, 3), "float32"), "input", 0)
+    assert slot.address(Tensor(0x1000, (1, 3), byte_offset=256, strides=(999, 1)).handle) == 0x1100
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "int8", "uint8", "bool"])
+def test_the_header_of_tvms_own_tensors_is_read_right(dtype: str) -> None:
+    """Through a packed call, as the compiled model does it; on the CPU, which the message then names."""
+    tensor = tvm.runtime.tensor(np.ones((2, 3), dtype))
+    seen = []
+    slot = Slot(TensorSpec("x", (2, 3), dtype), "input", 0)
+    _call_with_handle(tensor, seen.append)
+    (handle,) = seen
+    assert device_of(handle) == (1, 0)
+    with pytest.raises(DeviceError, match="cpu:0"):
+        slot.address(handle)
+    slot._type = ctypes.string_at(handle + 8, 8) + slot._type[8:]  # as if the CPU were the engine's device
+    assert slot.address(handle) == tensor.data_ptr()
+
+
+def _call_with_handle(tensor: tvm.runtime.Tensor, receive: Any) -> None:
+    from tvm import tirx
+
+    name = "relax_glue.test.receive"
+    tvm.register_global_func(name, lambda handle: receive(handle.value), override=True)
+    param = tirx.Var("tensor", "handle")
+    body = tirx.Evaluate(tirx.call_packed(name, param))
+    function = tirx.PrimFunc([param], body).with_attr({"global_symbol": "f", "tirx.is_host_func": True})
+    tvm.compile(tvm.IRModule({"f": function}), "llvm").mod["f"](tensor)
