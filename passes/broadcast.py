@@ -5,7 +5,7 @@
     broadcast_to(broadcast_to(x))           ->  broadcast_to(x)
     broadcast_to(x) that only adds ones     ->  reshape(x)
     tile(x), repeat(x) of extents of 1      ->  broadcast_to(x)
-    f(constant of one value, y)             ->  f(scalar, y)
+    f(constant of one value, y)             ->  f(constant of one element, y)
 
 TVM's TensorRT table has no broadcast_to, tile or repeat, and each of them writes a tensor that its consumer
 could have read from fewer bytes. Broadcasts only vanish or move towards results, so the rules end. A `tile` or
@@ -192,15 +192,16 @@ def _same_product(node: Node, operands: Sequence[Value]) -> bool:
 
 
 @rule(
-    "splat-to-scalar",
+    "splat-to-element",
     *BINARY,
     WHERE,
-    equation="f(constant of one value, y) -> f(scalar, y) where the result keeps its shape",
+    equation="f(constant of one value, y) -> f(constant of one element, y) where the result keeps its shape",
     source="C08",
 )
-def splat_to_scalar(node: Node, graph: Graph) -> Replacement | Decline:
+def splat_to_element(node: Node, graph: Graph) -> Replacement | Decline:
     """Keep one element of a constant whose elements have all the same bits.
 
+    It keeps its axes: TVM writes a scalar into the kernel and then makes x * 0.0 a 0.0, for NaN and negative x too.
     What follows a convolution stays a vector: it may become the convolution's bias.
     """
     if any(v.op.startswith("relax.nn.conv") for v in node.inputs):
@@ -209,10 +210,10 @@ def splat_to_scalar(node: Node, graph: Graph) -> Replacement | Decline:
         if value.array is None or value.array.size < 2 or not _is_splat(value.array):
             continue
         others = [v.shape for i, v in enumerate(node.inputs) if i != k]
-        for shape in ((), (1,) * value.ndim):
-            if same_shape(broadcast_shape([shape, *others]), node.value.shape):
-                scalar = graph.constant(value.array.reshape(-1)[:1].reshape(shape))
-                return graph.rebuild(node, [*node.inputs[:k], scalar, *node.inputs[k + 1 :]])
+        shape = (1,) * value.ndim
+        if same_shape(broadcast_shape([shape, *others]), node.value.shape):
+            element = graph.constant(value.array.reshape(-1)[:1].reshape(shape))
+            return graph.rebuild(node, [*node.inputs[:k], element, *node.inputs[k + 1 :]])
     return Decline("no operand is a constant of one value that the others broadcast")
 
 
@@ -234,7 +235,7 @@ RULES = RuleSet.of(
     broadcast_into_consumer,
     broadcast_after_pointwise,
     broadcast_into_matmul,
-    splat_to_scalar,
+    splat_to_element,
 )
 
 
