@@ -69,4 +69,6 @@ def unpack(block: bytes, what: str, damaged: list[str] | None = None) -> tuple[d
             raise PlanError(f"{what} is damaged: its {name} does not match its digest")
         else:
             damaged.append(name)
+    if place != len(block):
+        raise PlanError(f"{what} is damaged: it has {len(block)} bytes where its header says {place}")
     return content["header"], sections

@@ -47,7 +47,7 @@ def plain_function(function: relax.Function) -> relax.Function:
     ConversionError
         When the region holds more than operator calls.
     """
-    return _Writer(function, lift=False).write()
+    return _Writer(function).write()
 
 
 def lift_constants(function: relax.Function) -> Plain:
@@ -57,20 +57,22 @@ def lift_constants(function: relax.Function) -> Plain:
 
 
 def with_every_step(function: relax.Function) -> Plain:
-    """Return the plain function with what all its calls yield, flat and in order, and then its own results."""
-    writer = _Writer(function, lift=False)
+    """Return the plain function of flat inputs, with what all its calls yield in order, then its own results."""
+    writer = _Writer(function, flat=True)
     return Plain(writer.write(writer.every_step), writer.region, [])
 
 
 class _Writer:
     """Emits the steps of a region into a new function."""
 
-    def __init__(self, function: relax.Function, lift: bool) -> None:
+    def __init__(self, function: relax.Function, *, lift: bool = False, flat: bool = False) -> None:
         self.region = flatten(function)
         self.constants: list[tvm.ir.GenericConst] = []
         self._lift = lift
         self._source = function
-        self._params = [relax.Var(str(param.name), param.ty) for param in function.params]
+        sources = self.region.inputs if flat else function.params
+        self._params = [relax.Var(str(source.name), source.ty) for source in sources]
+        self._inputs = dict(zip(self.region.inputs, self._params, strict=True)) if flat else {}
         self._lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
         self._steps: list[relax.Var] = []
         self._builder = relax.BlockBuilder()
@@ -131,6 +133,8 @@ class _Writer:
         return self._value(arg)
 
     def _value(self, value: Value) -> relax.Expr:
+        if isinstance(value, Input) and value in self._inputs:
+            return self._inputs[value]
         if isinstance(value, Input):
             param = self._params[value.param]
             return param if value.item is None else relax.TupleGetItem(param, value.item)
