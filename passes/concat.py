@@ -207,12 +207,12 @@ def stack_to_concat(node: Node, graph: Graph) -> Replacement | Decline:
     if not isinstance(node.view, Stack):
         return NO_VIEW
     axis = node.view.axis
-    shapes = [x.shape or () for x in node.inputs]
-    lifted = [
-        emit_movement(graph, Reshape((*shape[:axis], 1, *shape[axis:])), x)
-        for x, shape in zip(node.inputs, shapes, strict=True)
-    ]
-    return join(graph, axis, lifted)
+    lifted: dict[Value, Value] = {}
+    for x in dict.fromkeys(node.inputs):
+        shape = x.shape or ()
+        source = x.node.inputs[0] if isinstance(x.node.view, Reshape) else x
+        lifted[x] = emit_movement(graph, Reshape((*shape[:axis], 1, *shape[axis:])), source)
+    return join(graph, axis, [lifted[x] for x in node.inputs])
 
 
 RULES = RuleSet.of(

@@ -143,8 +143,8 @@ def _split(node: Node) -> Movement | None:
             return None
         bounds.append(bounds[-1] + shape[axis])
     extent = (node.inputs[0].shape or ())[axis]
-    # split(x (5,), 4) gives parts of 2, 2, 2, 1: more than there is (onnxruntime issue 15882)
-    return Split(axis, tuple(bounds)) if bounds[-1] == extent else None
+    # TVM types split(x (5,), 4) as parts of 2, 2, 2, -1, which is more than there is (onnxruntime issue 15882)
+    return Split(axis, tuple(bounds)) if bounds[-1] == extent and bounds == sorted(bounds) else None
 
 
 def _concat(node: Node) -> Movement | None:
@@ -259,6 +259,9 @@ def emit_movement(graph: Graph, movement: Movement, *operands: Value) -> Value:
         return x
     if isinstance(movement, Slice):
         return graph.emit(lambda e: _slice_call(e, movement, x.shape or ()), x)
+    if isinstance(movement, Take):
+        indices = graph.constant(np.array(movement.indices, dtype="int64").reshape(movement.shape))
+        return graph.emit(lambda e, i: relax.op.take(e, i, movement.axis), x, indices)
     if isinstance(movement, (Concat, Stack)):
         make = relax.op.concat if isinstance(movement, Concat) else relax.op.stack
         return graph.emit(lambda es: make(es, movement.axis), operands)
@@ -277,9 +280,6 @@ def _call(expr: relax.Expr, movement: Movement) -> relax.Call:
         case Pad(before, after, mode, value):
             widths = [w for pair in zip(before, after, strict=True) for w in pair]
             return relax.op.nn.pad(expr, widths, mode, value)
-        case Take(axis, shape, indices):
-            array = np.array(indices, dtype="int64").reshape(shape)
-            return relax.op.take(expr, relax.const(array, "int64"), axis)
         case Flip(axis):
             return relax.op.flip(expr, axis)
         case Tile(repeats):

@@ -1,0 +1,418 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pass_case import declines, fires
+from script_case import script
+
+from relax_glue.errors import UnknownNameError
+from relax_glue.ir.views import slice_window
+from relax_glue.movement import Slice, compose_slices, index_map
+from relax_glue.passes import CanonicalizeStridedSlice
+from relax_glue.passes.slice_through import reshape_groups, slice_before_reshape
+from relax_glue.rewrite import RewriteStats
+
+SLICE = CanonicalizeStridedSlice()
+INT64_MAX = 2**63 - 1
+
+
+def cut(axes, begin, end, strides=None, x="x"):
+    tail = f", {strides}" if strides else ""
+    return f"R.strided_slice({x}, {axes}, {begin}, {end}{tail})"
+
+
+# -- nop and normal form ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [8, 9, INT64_MAX])
+def test_a_slice_of_everything_is_dropped(end):
+    before = script(f"y = {cut([-1], [0], [end])}", "gv = R.nn.relu(y)", x=(2, 8))
+    fires(SLICE, before, script("gv = R.nn.relu(x)", x=(2, 8)))
+
+
+def test_a_slice_of_everything_may_be_the_result():
+    before = script("y = R.nn.relu(x)", f"gv = {cut([0], [0], [2], x='y')}", x=(2, 8))
+    fires(SLICE, before, script("gv = R.nn.relu(x)", x=(2, 8)))
+
+
+def test_a_reversal_keeps_the_shape_and_is_no_nop():
+    declines(SLICE, script(f"gv = {cut([1], [7], [-9], [-1])}", x=(2, 8)))
+
+
+@pytest.mark.parametrize(
+    ("axes", "begin", "end", "strides"),
+    [
+        ([-1], [2], [6], None),
+        ([1], [-6], [-2], None),
+        ([1, 0], [2, 0], [6, 2], None),
+        ([0, 1], [0, 2], [INT64_MAX, 6], None),
+        ([1], [2], [6], [1]),
+    ],
+)
+def test_every_spelling_of_a_slice_becomes_one(axes, begin, end, strides):
+    before = script(f"gv = {cut(axes, begin, end, strides)}", x=(2, 8))
+    fires(SLICE, before, script(f"gv = {cut([1], [2], [6])}", x=(2, 8)))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "normal"),
+    [
+        (([1], [0], [INT64_MAX], [2]), ([1], [0], [8], [2])),
+        (([1], [1], [INT64_MAX], [2]), ([1], [1], [8], [2])),
+        (([1], [20], [-20], [-1]), ([1], [7], [-9], [-1])),
+        (([1], [6], [-9], [-4]), ([1], [6], [-9], [-4])),
+        (([1], [5], [8], [7]), ([1], [5], [6], None)),
+        (([1], [5], [4], [-1]), ([1], [5], [6], None)),
+    ],
+)
+def test_strides_and_their_bounds(spelling, normal):
+    before, after = (script(f"gv = {cut(*args)}", x=(2, 8)) for args in (spelling, normal))
+    fires(SLICE, before, after)
+
+
+def test_a_bound_outside_that_is_said_to_be_inside_is_left_alone():
+    declines(SLICE, script("gv = R.strided_slice(x, [1], [0], [9], assume_inbound=True)", x=(2, 8)))
+
+
+def test_a_bound_inside_that_is_said_to_be_inside_is_an_ordinary_one():
+    before = script("gv = R.strided_slice(x, [1], [0], [4], assume_inbound=True)", x=(2, 8))
+    fires(SLICE, before, script(f"gv = {cut([1], [0], [4])}", x=(2, 8)))
+
+
+def test_an_empty_slice_is_left_to_constant_folding():
+    declines(SLICE, script(f"gv = {cut([-1], [4], [4])}", x=(2, 8)))
+
+
+def test_a_symbolic_axis_beside_the_cut_one_stays_symbolic():
+    before = script(f"y = {cut([1], [0], [6])}", f"gv = {cut([1], [1], [INT64_MAX], x='y')}", x=("n", 8))
+    fires(SLICE, before, script(f"gv = {cut([1], [1], [6])}", x=("n", 8)))
+
+
+def test_a_cut_of_a_symbolic_axis_is_left_alone():
+    declines(SLICE, script(f"gv = {cut([0], [0], [2])}", x=("n", 8)))
+
+
+# -- slices of slices, split items, takes ---------------------------------------------------------------
+
+
+def test_slices_of_two_axes_become_one():
+    before = script(f"y = {cut([0], [1], [3])}", f"gv = {cut([1], [2], [6], x='y')}", x=(4, 8))
+    fires(SLICE, before, script(f"gv = {cut([0, 1], [1, 2], [3, 6])}", x=(4, 8)))
+
+
+def test_a_slice_of_a_slice_reads_the_operand_though_the_first_is_used_elsewhere():
+    before = script(f"y = {cut([1], [1], [8], [2])}", f"z = {cut([1], [3], [0], [-2], x='y')}", "gv = (y, z)", x=(2, 8))
+    after = script(f"y = {cut([1], [1], [8], [2])}", f"z = {cut([1], [7], [-9], [-4])}", "gv = (y, z)", x=(2, 8))
+    fires(SLICE, before, after)
+
+
+def test_slices_that_undo_each_other_vanish():
+    reverse = ([1], [7], [-9], [-1])
+    before = script(f"y = {cut(*reverse)}", f"z = {cut(*reverse, x='y')}", "gv = R.nn.relu(z)", x=(2, 8))
+    fires(SLICE, before, script("gv = R.nn.relu(x)", x=(2, 8)))
+
+
+def test_a_slice_of_a_split_item_is_one_of_the_operand():
+    before = script("sp = R.split(x, [2, 6], -1)", f"gv = {cut([1], [1], [3], x='sp[1]')}", x=(2, 8))
+    fires(SLICE, before, script(f"gv = {cut([1], [3], [5])}", x=(2, 8)))
+
+
+def test_a_slice_of_a_take_takes_less():
+    before = script(
+        "y = R.take(x, R.const([3, 0, 2, 2], 'int64'), axis=1)", f"gv = {cut([1], [1], [4], [2], x='y')}", x=(2, 4)
+    )
+    fires(SLICE, before, script("gv = R.take(x, R.const([0, 2], 'int64'), axis=1)", x=(2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("indices", "window"),
+    [
+        ("[3, 0, 2]", ([0], [0], [1])),  # another axis is cut
+        ("[[3, 0, 2], [1, 1, 0]]", ([1], [0], [1])),  # the axis of the take is two axes of its result
+    ],
+)
+def test_a_slice_of_a_take_on_another_axis_stays(indices, window):
+    declines(
+        SLICE, script(f"y = R.take(x, R.const({indices}, 'int64'), axis=1)", f"gv = {cut(*window, x='y')}", x=(4, 4))
+    )
+
+
+# -- slices of concats -----------------------------------------------------------------------------------
+
+
+def test_a_slice_within_one_operand_of_a_concat_reads_it():
+    before = script(
+        "c = R.concat((x, y), -1)", f"a = {cut([1], [6], [2], [-2], x='c')}", "gv = (c, a)", x=(2, 2), y=(2, 6)
+    )
+    after = script(
+        "c = R.concat((x, y), -1)", f"a = {cut([1], [4], [0], [-2], x='y')}", "gv = (c, a)", x=(2, 2), y=(2, 6)
+    )
+    fires(SLICE, before, after)
+
+
+def test_a_slice_that_is_an_operand_of_a_concat_is_that_operand():
+    before = script(
+        "c = R.concat((x, y), 1)", f"z = {cut([1], [2], [8], x='c')}", "gv = R.nn.relu(z)", x=(2, 2), y=(2, 6)
+    )
+    fires(SLICE, before, script("gv = R.nn.relu(y)", x=(2, 2), y=(2, 6)))
+
+
+def test_a_slice_over_operands_of_a_concat_is_a_concat_of_less():
+    before = script("c = R.concat((x, y, x), 1)", f"gv = {cut([1], [1], [10], x='c')}", x=(2, 4), y=(2, 6))
+    fires(SLICE, before, script(f"a = {cut([1], [1], [4])}", "gv = R.concat((a, y), 1)", x=(2, 4), y=(2, 6)))
+
+
+@pytest.mark.parametrize(
+    ("window", "result"),
+    [
+        (([1], [1], [10]), "(c, s)"),  # the concat is used elsewhere
+        (([1], [1], [10], [2]), "(s,)"),  # strides over two operands
+        (([0, 1], [0, 1], [1, 10]), "(s,)"),  # both would be cut twice
+        (([0], [0], [1]), "(s,)"),  # another axis
+    ],
+)
+def test_a_slice_over_operands_that_would_cost_more_stays(window, result):
+    declines(
+        SLICE, script("c = R.concat((x, y), 1)", f"s = {cut(*window, x='c')}", f"gv = {result}", x=(2, 4), y=(2, 6))
+    )
+
+
+def test_a_slice_of_a_concat_of_symbolic_extents_stays():
+    declines(SLICE, script("c = R.concat((x, y), 0)", f"gv = {cut([1], [0], [1], x='c')}", x=("n", 4), y=(2, 4)))
+
+
+# -- slices through other movements ----------------------------------------------------------------------
+
+
+def test_a_slice_of_a_transpose_is_taken_first():
+    before = script("t = R.permute_dims(x, [2, 0, 1])", f"gv = {cut([0, 2], [1, 0], [3, 2], x='t')}", x=("n", 4, 5))
+    after = script(f"s = {cut([1, 2], [0, 1], [2, 3])}", "gv = R.permute_dims(s, [2, 0, 1])", x=("n", 4, 5))
+    fires(SLICE, before, after)
+
+
+@pytest.mark.parametrize("inner", ["R.permute_dims(x, [1, 0])", "R.reshape(x, (8, 4))"])
+def test_a_slice_of_a_movement_that_others_use_stays(inner):
+    declines(SLICE, script(f"t = {inner}", f"s = {cut([0], [0], [2], x='t')}", "gv = (t, s)", x=(4, 8)))
+
+
+def test_a_slice_of_a_broadcast_broadcasts_less():
+    before = script("b = R.broadcast_to(x, (3, 4, 6))", f"gv = {cut([0, 2], [1, 2], [2, 5], x='b')}", x=(4, 1))
+    fires(SLICE, before, script("gv = R.broadcast_to(x, (1, 4, 3))", x=(4, 1)))
+
+
+def test_a_slice_of_a_broadcast_cuts_what_is_not_broadcast():
+    before = script("b = R.broadcast_to(x, (3, 4, 6))", f"gv = {cut([1, 2], [1, 2], [3, 5], x='b')}", x=(4, 1))
+    after = script(f"s = {cut([0], [1], [3])}", "gv = R.broadcast_to(s, (3, 2, 3))", x=(4, 1))
+    fires(SLICE, before, after)
+
+
+def test_a_slice_of_a_broadcast_that_others_use():
+    free = script("b = R.broadcast_to(x, (4, 6))", f"s = {cut([1], [0], [2], x='b')}", "gv = (b, s)", x=(4, 1))
+    after = script("b = R.broadcast_to(x, (4, 6))", "s = R.broadcast_to(x, (4, 2))", "gv = (b, s)", x=(4, 1))
+    fires(SLICE, free, after)
+    declines(
+        SLICE, script("b = R.broadcast_to(x, (4, 6))", f"s = {cut([0], [0], [2], x='b')}", "gv = (b, s)", x=(4, 1))
+    )
+
+
+def pad(widths, mode="constant", value=0.0):
+    return f"p = R.nn.pad(x, {widths}, '{mode}', {value})"
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_a_slice_of_a_pad_without_padding_reads_the_operand(mode):
+    before = script(pad([0, 0, 2, 2], mode), f"s = {cut([1], [3], [6], x='p')}", "gv = (p, s)", x=(3, 8))
+    after = script(pad([0, 0, 2, 2], mode), f"s = {cut([1], [1], [4])}", "gv = (p, s)", x=(3, 8))
+    fires(SLICE, before, after)
+
+
+def test_a_crop_of_a_pad_is_nothing():
+    before = script(pad([1, 1, 0, 3]), f"s = {cut([0, 1], [1, 0], [4, 8], x='p')}", "gv = R.nn.relu(s)", x=(3, 8))
+    fires(SLICE, before, script("gv = R.nn.relu(x)", x=(3, 8)))
+
+
+def test_a_slice_of_a_pad_pads_less():
+    before = script(pad([0, 0, 2, 2], value=1.5), f"gv = {cut([0, 1], [0, 1], [2, 11], x='p')}", x=(3, 8))
+    after = script(f"s = {cut([0], [0], [2])}", "gv = R.nn.pad(s, [0, 0, 1, 1], 'constant', 1.5)", x=(3, 8))
+    fires(SLICE, before, after)
+
+
+def test_a_strided_slice_of_a_pad_counts_what_it_keeps():
+    before = script(pad([0, 0, 3, 1], value=2.0), f"gv = {cut([1], [11], [0], [-2], x='p')}", x=(3, 8))
+    after = script(f"s = {cut([1], [6], [-9], [-2])}", "gv = R.nn.pad(s, [0, 0, 1, 1], 'constant', 2.0)", x=(3, 8))
+    fires(SLICE, before, after)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (pad([0, 0, 2, 2], "reflect"), f"gv = {cut([1], [1], [6], x='p')}"),  # what is mirrored would be cut
+        (pad([0, 0, 2, 2]), f"s = {cut([1], [1], [6], x='p')}", "gv = (p, s)"),  # used elsewhere
+        (pad([0, 0, 2, 2]), f"gv = {cut([1], [0], [2], x='p')}"),  # only padding
+        (pad([0, 0, -1, 2]), f"gv = {cut([1], [0], [2], x='p')}"),  # a width that cuts
+    ],
+)
+def test_a_slice_of_a_pad_stays(lines):
+    declines(SLICE, script(*lines, x=(3, 8)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "window", "first", "last"),
+    [
+        ((4, 6), (4, 2, 3), ([0], [1], [3]), ([0], [1], [3]), (2, 2, 3)),
+        ((4, 6), (4, 2, 3), ([1], [1], [2]), ([1], [3], [6]), (4, 1, 3)),
+        ((4, 6), (24,), ([0], [6], [18]), ([0], [1], [3]), (12,)),
+        ((4, 6), (1, 4, 1, 6), ([3], [5], [-7], [-2]), ([1], [5], [-7], [-2]), (1, 4, 1, 3)),
+        ((24,), (2, 3, 4), ([0, 1, 2], [1, 1, 1], [2, 2, 3]), ([0], [17], [19]), (1, 1, 2)),
+        (("n", 6), ("n", 2, 3), ([1], [0], [1]), ([1], [0], [3]), ("n", 1, 3)),
+    ],
+)
+def test_a_slice_of_a_reshape_is_taken_first(shape, target, window, first, last):
+    before = script("n = T.int64()", f"r = R.reshape(x, {named(target)})", f"gv = {cut(*window, x='r')}", x=shape)
+    after = script("n = T.int64()", f"s = {cut(*first)}", f"gv = R.reshape(s, {named(last)})", x=shape)
+    fires(SLICE, before, after)
+
+
+def named(shape):
+    return "(" + "".join(f"{e}, " for e in shape) + ")"
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "window"),
+    [
+        ((4, 6), (24,), ([0], [5], [18])),  # begins within a row
+        ((4, 6), (8, 3), ([0], [0], [8], [2])),  # every second half row
+        ((4, 6), (6, 4), ([1], [0], [2])),  # gaps
+        ((2, 3, 4), (6, 4), ([0], [0], [5])),  # one whole block and a part
+    ],
+)
+def test_a_slice_of_a_reshape_that_is_no_box_stays(shape, target, window):
+    declines(SLICE, script(f"r = R.reshape(x, {target})", f"gv = {cut(*window, x='r')}", x=shape))
+
+
+# -- flip ------------------------------------------------------------------------------------------------
+
+
+def test_a_flip_is_a_slice_that_runs_backwards():
+    fires(SLICE, script("gv = R.flip(x, -1)", x=("n", 8)), script(f"gv = {cut([1], [7], [-9], [-1])}", x=("n", 8)))
+
+
+def test_two_flips_of_one_axis_vanish_though_it_is_symbolic():
+    before = script("y = R.flip(x, 0)", "z = R.flip(y, -2)", "gv = R.nn.relu(z)", x=("n", 8))
+    fires(SLICE, before, script("gv = R.nn.relu(x)", x=("n", 8)))
+
+
+def test_a_flip_of_a_symbolic_axis_stays():
+    declines(SLICE, script("y = R.flip(x, 0)", "gv = R.nn.relu(y)", x=("n", 8)))
+
+
+def test_a_flip_of_a_single_element_is_dropped():
+    fires(SLICE, script("y = R.flip(x, 0)", "gv = R.nn.relu(y)", x=(1, 8)), script("gv = R.nn.relu(x)", x=(1, 8)))
+
+
+# -- slice_scatter ---------------------------------------------------------------------------------------
+
+
+def test_a_slice_scatter_is_a_concat():
+    before = script("gv = R.slice_scatter(x, y, 1, 3, 1, axis=-1)", x=("n", 8), y=("n", 2))
+    after = script(
+        f"a = {cut([1], [0], [1])}", f"b = {cut([1], [3], [8])}", "gv = R.concat((a, y, b), 1)", x=("n", 8), y=("n", 2)
+    )
+    fires(SLICE, before, after)
+
+
+def test_a_slice_scatter_at_an_end_keeps_one_part():
+    outside = script("gv = R.slice_scatter(x, y, 5, 7, 2, axis=1)", x=(2, 6), y=(2, 1))
+    declines(SLICE, outside)  # TVM's kernel does not clamp
+    before = script("gv = R.slice_scatter(x, y, 5, 6, 2, axis=1)", x=(2, 6), y=(2, 1))
+    fires(SLICE, before, script(f"a = {cut([1], [0], [5])}", "gv = R.concat((a, y), 1)", x=(2, 6), y=(2, 1)))
+
+
+def test_a_slice_scatter_over_everything_is_what_is_written():
+    before = script("z = R.slice_scatter(x, y, 0, 6, 1, axis=1)", "gv = R.nn.relu(z)", x=(2, 6), y=(2, 6))
+    fires(SLICE, before, script("gv = R.nn.relu(y)", x=(2, 6), y=(2, 6)))
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(0, 4, 2), (-4, -2, 1)])
+def test_a_slice_scatter_with_gaps_or_bounds_from_the_end_stays(start, end, step):
+    declines(SLICE, script(f"gv = R.slice_scatter(x, y, {start}, {end}, {step}, axis=1)", x=(2, 6), y=(2, 2)))
+
+
+# -- the pass --------------------------------------------------------------------------------------------
+
+
+def test_rules_are_left_out_by_name_and_counted():
+    before = script(f"gv = {cut([-1], [0], [4])}", x=(2, 8))
+    declines(CanonicalizeStridedSlice(exclude=["slice-normal-form"]), before)
+    stats = RewriteStats()
+    CanonicalizeStridedSlice(stats=stats)(before)
+    assert stats.rules["slice-normal-form"].fired == stats.fired == 1
+    with pytest.raises(UnknownNameError, match="slice-normal-from"):
+        CanonicalizeStridedSlice(exclude=["slice-normal-from"])
+
+
+# -- the closed formulas, against index maps -------------------------------------------------------------
+
+BOUND = st.integers(-12, 12)
+STRIDE = st.integers(-3, 3).filter(bool)
+EXTENT = st.integers(1, 9)
+
+
+@given(EXTENT, BOUND, BOUND, STRIDE)
+@settings(derandomize=True, max_examples=300)
+def test_a_window_counts_as_numpy_does(extent, begin, end, stride):
+    first, size, step = slice_window(extent, begin, end, stride)
+    want = np.arange(extent)[begin:end:stride]
+    assert [first + step * k for k in range(size)] == want.tolist()
+
+
+@st.composite
+def slices(draw, shape):
+    windows = []
+    for extent in shape:
+        begin, stride = draw(st.integers(0, extent - 1)), draw(STRIDE)
+        room = (extent - 1 - begin if stride > 0 else begin) // abs(stride) + 1
+        size = draw(st.integers(1, room))
+        windows.append((begin, size, stride if size > 1 else 1))
+    return Slice(*zip(*windows, strict=True))
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=200)
+def test_a_slice_of_a_slice_is_the_composition_of_their_index_maps(data):
+    shape = data.draw(st.tuples(EXTENT, EXTENT))
+    first = data.draw(slices(shape))
+    then = data.draw(slices(first.size))
+    both = index_map(first, [shape]).ravel()[index_map(then, [first.size])]
+    assert np.array_equal(index_map(compose_slices(first, then), [shape]), both)
+
+
+SHAPES_OF_24 = [(24,), (4, 6), (2, 3, 4), (6, 4), (2, 1, 12), (3, 8), (2, 2, 2, 3), (1, 24), (4, 2, 3)]
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=400)
+def test_a_slice_before_a_reshape_keeps_the_same_elements_in_order(data):
+    before, after = (data.draw(st.sampled_from(SHAPES_OF_24)) for _ in range(2))
+    view = data.draw(slices(after))
+    found = slice_before_reshape(view, before, after)
+    wanted = index_map(view, [after]).ravel()
+    if found is not None:
+        assert np.array_equal(index_map(found, [before]).ravel(), wanted)
+    else:
+        assert not _is_unit_box(wanted, before)
+
+
+def _is_unit_box(addresses, shape):
+    """Whether ascending addresses are a box without strides: then a slice must have been found."""
+    digits = [np.unique(d) for d in np.unravel_index(addresses, shape)]
+    dense = all(len(d) == d[-1] - d[0] + 1 for d in digits)
+    return dense and np.prod([len(d) for d in digits]) == len(addresses) and np.all(np.diff(addresses) == 1)
+
+
+def test_groups_of_a_reshape_are_the_smallest():
+    assert reshape_groups((4, 6, 5), (2, 2, 6, 5)) == [([0], [0, 1]), ([1], [2]), ([2], [3])]
+    assert reshape_groups((6, 4), (4, 6)) == [([0, 1], [0, 1])]
+    assert reshape_groups((1, 4), (4,)) == [([0, 1], [0])]
+    assert reshape_groups((4,), (1, 4, 1)) == [([0], [0, 1, 2])]
+    assert reshape_groups((4, 3), (6,)) is None
