@@ -23,6 +23,7 @@ from .interleave import INTERLEAVE
 
 CONCAT = "relax.concat"
 NO_VIEW = Decline("the shape of an operand is not known")
+REDUCTIONS = ("relax.max", "relax.min", "relax.sum")
 SMALL = 4096  # bytes of a merged constant that may repeat what other users keep alive
 
 
@@ -203,9 +204,11 @@ def _joined(graph: Graph, axis: int, group: Sequence[Value]) -> Value:
     "stack-to-concat", "relax.stack", equation="stack(x, y, axis) -> concat(reshape(x), reshape(y), axis)", source="S40"
 )
 def stack_to_concat(node: Node, graph: Graph) -> Replacement | Decline:
-    """Give each operand the new axis by a reshape."""
+    """Give each operand the new axis by a reshape, which takes in a reshape that the operand is."""
     if not isinstance(node.view, Stack):
         return NO_VIEW
+    if any(user.op in REDUCTIONS for user in node.users):
+        return Decline("a reduction over it may be a binary operator (see stack_reduce)")
     axis = node.view.axis
     lifted: dict[Value, Value] = {}
     for x in dict.fromkeys(node.inputs):

@@ -211,6 +211,10 @@ def test_a_stack_of_copies_is_a_broadcast():
     fires(CONCAT, before, script("a = R.reshape(x, (n, 1, 4))", "gv = R.broadcast_to(a, (n, 3, 4))", x=("n", 4)))
 
 
+def test_a_stack_that_is_reduced_is_left_to_become_a_binary_operator():
+    declines(CONCAT, script("a = R.stack((x, y), 0)", "gv = R.max(a, 0)", x=("n", 4), y=("n", 4)))
+
+
 def test_a_stack_of_one_is_a_reshape():
     fires(CONCAT, script("gv = R.stack((x,), 0)", x=("n", 4)), script("gv = R.reshape(x, (1, n, 4))", x=("n", 4)))
 
