@@ -90,6 +90,7 @@ class Network:
         self._arrays: dict[str, np.ndarray] = {}
         self._shuffles = Shuffles(self)
         self._names: set[str] = set()
+        self._layers: dict[str, Any] = {}
         self._step: Step | None = None
 
     # Relax values
@@ -111,9 +112,7 @@ class Network:
             return [self.tensor(item) for item in expr.fields]
         value = self._resolve(expr)
         items = value if isinstance(value, tuple) else (value,)
-        return [
-            self._values[item] if isinstance(item, Input | Result) else self.tensor(item) for item in items
-        ]
+        return [self._values[item] if isinstance(item, Input | Result) else self.tensor(item) for item in items]
 
     def array(self, expr: relax.Expr) -> np.ndarray | None:
         """Return the numbers of a constant argument, or None when it is computed."""
@@ -137,9 +136,7 @@ class Network:
         """
         member = DTYPES.get(name)
         if member is None or member not in self.trt.DataType.__members__:
-            raise ConversionError(
-                f"{self._where()}: TensorRT has no {name} tensors; use one of {', '.join(DTYPES)}"
-            )
+            raise ConversionError(f"{self._where()}: TensorRT has no {name} tensors; use one of {', '.join(DTYPES)}")
         return self.trt.DataType.__members__[member]
 
     def weights(self, array: np.ndarray) -> Any:
@@ -235,7 +232,27 @@ class Network:
         layer.name = name
         for index in range(layer.num_outputs):
             layer.get_output(index).name = name if layer.num_outputs == 1 else self._unique(f"{name}:{index}")
+            self._layers[layer.get_output(index).name] = layer
         return layer
+
+    def layer_of(self, tensor: Any) -> Any | None:
+        """Return the layer that makes a tensor nothing else reads, so that it may still change, or None.
+
+        Nothing else: the tensor is the result of a call that only the call at hand uses, or it stands between
+        two layers of one call.
+        """
+        seen = tensor.name in self.named.values()
+        if seen and not self._shuffles.is_sole(tensor.name):
+            return None
+        return self._layers.get(tensor.name)
+
+    def take_over(self, tensor: Any) -> Any:
+        """Let the layer that makes `tensor` yield the value of the call at hand; return its tensor, renamed."""
+        if self._shuffles.knows(tensor):
+            return self._shuffles.take_over(tensor)
+        layer = self._layers[tensor.name]
+        self.forget(tensor.name)
+        return self.name(layer).get_output(0)
 
     def forget(self, tensor: str) -> None:
         """Drop the record of a tensor that no longer is in the network."""
@@ -288,14 +305,18 @@ class Network:
         self._step = step
         converter = registry.of(step.call.op.name)
         if converter is None:
-            raise ConversionError(
-                f"{self._where()}: there is no converter; keep the operator outside the region"
-            )
-        made = converter.convert(self, step.call)
-        made = list(made) if isinstance(made, list | tuple) else [made]
+            raise ConversionError(f"{self._where()}: there is no converter; keep the operator outside the region")
         types = step.call.ty.fields if isinstance(step.call.ty, relax.TupleType) else [step.call.ty]
-        for item, (tensor, ty) in enumerate(zip(made, types, strict=True)):
-            self._check(tensor, ty)
+        try:
+            made = converter.convert(self, step.call)
+            made = list(made) if isinstance(made, list | tuple) else [made]
+            for tensor, ty in zip(made, types, strict=True):
+                self._check(tensor, ty)
+        except ValueError as error:  # the shape of a tensor that TensorRT finds fault with cannot be read
+            if not self._recorder.messages:
+                raise
+            raise self._failure("refuses a layer") from error
+        for item, tensor in enumerate(made):
             self._values[Result(number, item)] = tensor
             self._shuffles.count(tensor.name, step.uses[item])
             self.named[step.name if len(made) == 1 else f"{step.name}.{item}"] = tensor.name

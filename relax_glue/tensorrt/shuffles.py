@@ -51,12 +51,26 @@ class Shuffles:
             self._sole.add(tensor)
         self._seen.add(tensor)
 
+    def is_sole(self, tensor: str) -> bool:
+        """Say whether a tensor is the result of one call and read once."""
+        return tensor in self._sole
+
+    def knows(self, tensor: Any) -> bool:
+        """Say whether a shuffle layer of `add` makes the tensor."""
+        return tensor.name in self._made
+
+    def take_over(self, tensor: Any) -> Any:
+        """Name the layer that makes the tensor after the call at hand; return the tensor, renamed."""
+        known = self._made[tensor.name]
+        return self._renamed(tensor, known, known.stage)
+
     def reshape(self, tensor: Any, dims: Sequence[Dim]) -> Any:
         """Reshape; see `Network.reshape`."""
         numbers = static_dims(tensor, dims)
         if numbers is None:
+            extents = shape_tensor(self._network, tensor, dims)
             layer = self._network.net.add_shuffle(tensor)
-            layer.set_input(1, shape_tensor(self._network, tensor, dims))
+            layer.set_input(1, extents)
             return self._network.name(layer).get_output(0)
         known = self._open(tensor)
         if known is None or known.stage == 3 or 0 in numbers:

@@ -14,6 +14,7 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from .arith import activation, binary, refuse_arithmetic, scalar, select, trunc, unary
+from .bias import fold_bias
 from .limits import FLOATS, INTS, NUMBERS, constant_of, dtype_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,13 @@ def bitwise_not(network: Network, call: relax.Call) -> Any:
 
 @converter(*_BINARY_NUMBER, accepts=_accepts_number)
 def binary_number(network: Network, call: relax.Call) -> Any:
-    """One elementwise layer. Integers divide towards zero in `divide`, down in `floor_divide`, as in TVM."""
+    """One elementwise layer, or none where a sum with a constant is a convolution's bias.
+
+    Integers divide towards zero in `divide`, down in `floor_divide`, as in TVM.
+    """
+    folded = fold_bias(network, call) if call.op.name == "relax.add" else None
+    if folded is not None:
+        return folded
     a, b = (network.tensor(arg) for arg in call.args)
     return binary(network, _BINARY_NUMBER[call.op.name], a, b, "")
 

@@ -66,3 +66,19 @@ def from_layer(network: Network, x: Any, axes: str, layout: str) -> Any:
     extents = list(x.shape)
     dims = (0, 0, -1) if -1 in extents else (*extents[:2], extents[3])
     return network.shuffle(x, dims=dims, second=perm)
+
+
+def permutation_of(layer: Any) -> list[int] | None:
+    """Return which axis of its input each axis of a shuffle layer's result is, None where it reshapes.
+
+    The only reshape that is looked through is the one of `from_layer`, which drops the first spatial axis.
+    """
+    given, result = list(layer.get_input(0).shape), list(layer.get_output(0).shape)
+    axes = list(layer.first_transpose)[: len(given)]
+    if len(result) == 3 and len(given) == 4 and axes == sorted(axes) and given[2] == 1:
+        del axes[2]
+    if len(result) != len(axes):
+        return None
+    axes = [axes[axis] for axis in list(layer.second_transpose)[: len(result)]]
+    # extents that agree leave no reshape between the transposes but the identity
+    return axes if -1 not in given and [given[axis] for axis in axes] == result else None

@@ -9,6 +9,7 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from .arith import refuse_arithmetic
+from .layouts import permutation_of
 from .limits import FLOATS, dtype_of, extents, refuse_type, same_extent, tensor_types
 
 if TYPE_CHECKING:
@@ -26,11 +27,33 @@ def _accepts_matmul(call: relax.Call) -> Refusal | None:
 def matmul(network: Network, call: relax.Call) -> Any:
     """One matrix layer. It wants equal ranks; a vector is an operand without its matrix axis."""
     dtype = dtype_of(call)
-    a, b = (network.cast(network.tensor(arg), dtype) for arg in call.args)
-    return product(network, a, b, "")
+    (a, transpose_a), (b, transpose_b) = (_untransposed(network, network.tensor(arg)) for arg in call.args)
+    a, b = network.cast(a, dtype), network.cast(b, dtype)
+    return product(network, a, b, "", transpose_a, transpose_b)
 
 
-def product(network: Network, a: Any, b: Any, suffix: str = "product", transpose_b: bool = False) -> Any:
+def _untransposed(network: Network, tensor: Any) -> tuple[Any, bool]:
+    """Look through a transpose of the matrix axes, which the matrix layer does by itself.
+
+    The shuffle layer that did it is left without a reader, and TensorRT drops it.
+    """
+    layer = network.layer_of(tensor)
+    if not isinstance(layer, network.trt.IShuffleLayer):
+        return tensor, False
+    rank = len(tensor.shape)
+    if rank < 2 or permutation_of(layer) != [*range(rank - 2), rank - 1, rank - 2]:
+        return tensor, False
+    return layer.get_input(0), True
+
+
+def product(
+    network: Network,
+    a: Any,
+    b: Any,
+    suffix: str = "product",
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Any:
     """Add a matrix multiply layer with the batch broadcasting of numpy."""
     ops = network.trt.MatrixOperation
     vectors = [len(tensor.shape) == 1 for tensor in (a, b)]
@@ -40,7 +63,7 @@ def product(network: Network, a: Any, b: Any, suffix: str = "product", transpose
         rank = max(len(a.shape), len(b.shape))
         (a,) = network.align(a, rank=rank - 1) if vectors[0] else (a,)
         (b,) = network.align(b, rank=rank - 1) if vectors[1] else (b,)
-    op_a = ops.VECTOR if vectors[0] else ops.NONE
+    op_a = ops.VECTOR if vectors[0] else ops.TRANSPOSE if transpose_a else ops.NONE
     op_b = ops.VECTOR if vectors[1] else ops.TRANSPOSE if transpose_b else ops.NONE
     return network.name(network.net.add_matrix_multiply(a, op_a, b, op_b), suffix).get_output(0)
 
