@@ -33,8 +33,7 @@ class Outcome:
 def module_of(build: Build, inputs: Sequence[np.ndarray]) -> tvm.IRModule:
     """Return a module whose `main` takes tensors like `inputs` and returns `build(*variables)`."""
     params = [
-        relax.Var(f"x{index}", relax.TensorType(array.shape, str(array.dtype)))
-        for index, array in enumerate(inputs)
+        relax.Var(f"x{index}", relax.TensorType(array.shape, str(array.dtype))) for index, array in enumerate(inputs)
     ]
     builder = relax.BlockBuilder()
     with builder.function("main", params):

@@ -118,9 +118,7 @@ class _Flattener:
         if isinstance(param.ty, relax.TupleType):
             fields = list(param.ty.fields)
             if all(isinstance(ty, relax.TensorType) for ty in fields):
-                return tuple(
-                    self._input(f"{param.name}.{item}", index, item, ty) for item, ty in enumerate(fields)
-                )
+                return tuple(self._input(f"{param.name}.{item}", index, item, ty) for item, ty in enumerate(fields))
         if isinstance(param.ty, relax.ShapeType):
             return param  # its extents stand in the types of the results
         raise ConversionError(
@@ -160,9 +158,7 @@ class _Flattener:
             return self._step(call, name)
         function = call.op if isinstance(call.op, relax.Function) else self._functions.get(call.op)
         if function is None:
-            raise ConversionError(
-                f"{name} in {self.region.name} calls {call.op}: a region calls no other function"
-            )
+            raise ConversionError(f"{name} in {self.region.name} calls {call.op}: a region calls no other function")
         for param, arg in zip(function.params, [self._value(arg) for arg in call.args], strict=True):
             self._values[param] = arg
         return self._body(function, name)
@@ -178,9 +174,7 @@ class _Flattener:
     def _value(self, expr: relax.Expr) -> Value:
         if isinstance(expr, relax.Var):
             if expr not in self._values:
-                raise ConversionError(
-                    f"{expr.name} in {self.region.name} is not a value that a tensor can have"
-                )
+                raise ConversionError(f"{expr.name} in {self.region.name} is not a value that a tensor can have")
             return self._values[expr]
         if isinstance(expr, relax.Tuple):
             return tuple(self._value(item) for item in expr.fields)
@@ -189,9 +183,7 @@ class _Flattener:
             if isinstance(whole, tuple):
                 return whole[int(expr.index)]
         if isinstance(expr, relax.Call | relax.Function | relax.If | relax.SeqExpr | relax.TupleGetItem):
-            raise ConversionError(
-                f"{type(expr).__name__} in {self.region.name} where a plain value is expected"
-            )
+            raise ConversionError(f"{type(expr).__name__} in {self.region.name} where a plain value is expected")
         return expr
 
     def _count(self) -> None:

@@ -53,10 +53,11 @@ def add_slice(
     """
     shape = tuple(tensor.shape)
     numbers = [dim if isinstance(dim, int) else shape[dim.axis] for dim in size]
+    extents = shape_tensor(network, tensor, size) if -1 in numbers else None
     layer = network.net.add_slice(tensor, start, numbers, stride or [1] * len(shape))
     layer.mode = getattr(network.trt.SampleMode, mode)
-    if -1 in numbers:
-        layer.set_input(2, shape_tensor(network, tensor, size))
+    if extents is not None:
+        layer.set_input(2, extents)
     if fill is not None:
         layer.set_input(4, fill)
     return network.name(layer, suffix).get_output(0)
@@ -67,7 +68,7 @@ def broadcast(network: Network, tensor: Any, size: Sequence[Dim]) -> Any:
     tensor = network.align(tensor, rank=len(size))[0]
     shape = tuple(tensor.shape)
     stride = [0 if extent == 1 else 1 for extent in shape]
-    wanted = [Extent(axis) if extent < 0 else size[axis] for axis, extent in enumerate(shape)]
-    if all(dim == extent for dim, extent in zip(wanted, shape, strict=True)):
+    wanted: list[Dim] = [Extent(axis) if extent < 0 else size[axis] for axis, extent in enumerate(shape)]
+    if all(dim in (extent, Extent(axis)) for axis, (dim, extent) in enumerate(zip(wanted, shape, strict=True))):
         return tensor
     return add_slice(network, tensor, [0] * len(shape), wanted, stride)

@@ -15,7 +15,7 @@ from tvm import relax
 from ..registry import Refusal, converter
 from ..slices import broadcast
 from .arith import binary, select
-from .limits import INTS, constant_of, refuse_tensors, refuse_type, static_shape, type_of
+from .limits import INTS, MOVABLE, constant_of, refuse_tensors, refuse_type, static_shape, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 _MAX_CONSTANT = 1 << 22
 
 
+def _refuse_result(call: relax.Call) -> Refusal | None:
+    """Check the result; and, in a _like form, the tensor whose shape it has, which the network takes too."""
+    like = call.op.name.endswith("_like")
+    return refuse_tensors(call, (*MOVABLE, "uint8"), args=[0] if like else ()) or refuse_tensors(call, args=())
+
+
 def _accepts_fill(call: relax.Call) -> Refusal | None:
-    return refuse_tensors(call, args=())
+    return _refuse_result(call)
 
 
 def _accepts_full(call: relax.Call) -> Refusal | str | None:
-    said = refuse_tensors(call, args=())
+    said = _refuse_result(call)
     if said is not None:
         return said
     value = constant_of(call.args[1])
@@ -73,7 +79,7 @@ def _number(expr: relax.Expr) -> float | int | None:
 
 def _accepts_constant(call: relax.Call) -> Refusal | str | None:
     """Check an operator whose result follows from numbers written in the call."""
-    said = refuse_tensors(call, args=())
+    said = _refuse_result(call)
     if said is not None:
         return said
     if any(_number(arg) is None for arg in call.args if type_of(arg) is None):

@@ -149,9 +149,7 @@ def index_tensor(network: Network, call: relax.Call) -> Any:
         indices = in_bounds(network, items[0], [int(x.shape[0])])
         return network.name(network.net.add_gather(x, indices, 0)).get_output(0)
     shape = np.broadcast_shapes(*(static_shape(item) or () for item in items))
-    parts = [
-        _coordinate(network, item, int(extent), shape) for item, extent in zip(items, x.shape, strict=False)
-    ]
+    parts = [_coordinate(network, item, int(extent), shape) for item, extent in zip(items, x.shape, strict=False)]
     layer = network.net.add_concatenation(parts)
     layer.axis = len(shape)
     return _gather_nd(network, x, network.name(layer, "coordinates").get_output(0), 0)

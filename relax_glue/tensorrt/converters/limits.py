@@ -189,3 +189,21 @@ def refuse_dims(call: relax.Call) -> Refusal | None:
         f"the result's shape {shown(extents(call.ty))} has more than one extent that is not one of the input's",
         "bind the symbolic dimensions to numbers",
     )
+
+
+def sizes_of(call: relax.Call) -> list[Dim]:
+    """Return the extents of a result that has its argument's symbolic extents at the same axes."""
+    known = extents(call.ty) or []
+    return [int(extent) if isinstance(extent, tvm.tirx.IntImm) else Extent(axis) for axis, extent in enumerate(known)]
+
+
+def refuse_changed(call: relax.Call) -> Refusal | None:
+    """Refuse a call that changes a symbolic extent: each axis has to be a number, or stay what it is."""
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    lead = len(wanted) - len(given)
+    for axis, after in enumerate(wanted):
+        before = given[axis - lead] if axis >= lead else tvm.tirx.IntImm("int64", 1)
+        numbers = isinstance(before, tvm.tirx.IntImm) and isinstance(after, tvm.tirx.IntImm)
+        if not numbers and not same_extent(before, after):
+            return Refusal(f"axis {axis} goes from {before} to {after}", "bind the symbolic dimensions to numbers")
+    return None

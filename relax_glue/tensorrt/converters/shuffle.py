@@ -94,5 +94,3 @@ def pixel_shuffle(network: Network, call: relax.Call) -> Any:
     perm = [*range(lead), *(lead + axis for axis in (0, 3, 1, 4, 2))]
     x = network.reshape(network.tensor(call.args[0]), split)
     return network.shuffle(x, first=perm, dims=list(static_shape(call) or ()))
-
-

@@ -11,7 +11,7 @@ from tvm import relax
 from ..registry import Refusal, converter
 from ..shuffles import Dim, Extent
 from ..slices import add_slice, broadcast
-from .limits import extents, rank_of, refuse_tensors, same_extent, shown, static_shape, tensor_types
+from .limits import extents, rank_of, refuse_changed, refuse_tensors, shown, sizes_of, tensor_types
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -52,30 +52,23 @@ def _accepts_strided_slice(call: relax.Call) -> Refusal | str | None:
     strided = _strided(call)
     if strided is None:
         return Refusal("axes, begin or strides are not constant numbers", "fold the shape computation first")
-    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
-    for axis, (before, after) in enumerate(zip(given, wanted, strict=True)):
-        whole = all(axis != place or (begin == 0 and step == 1) for place, begin, step in strided)
-        known = isinstance(before, tvm.tirx.IntImm) and isinstance(after, tvm.tirx.IntImm)
-        if not known and not (whole and same_extent(before, after)):
-            return Refusal(f"axis {axis} of extent {before} is cut to {after}", "bind the symbolic dimensions")
-    return None
+    for axis, begin, step in strided:
+        extent = (extents(call.args[0].ty) or [])[axis]
+        if not isinstance(extent, tvm.tirx.IntImm) and (begin, step) != (0, 1):
+            return Refusal(f"axis {axis} of extent {extent} is cut", "bind the symbolic dimensions to numbers")
+    return refuse_changed(call)
 
 
 @converter("relax.strided_slice", accepts=_accepts_strided_slice, glue=True)
 def strided_slice(network: Network, call: relax.Call) -> Any:
     """Cut and step; how many elements there are is known from the type of the result."""
-    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    given = extents(call.args[0].ty) or []
     start, stride = [0] * len(given), [1] * len(given)
     for axis, begin, step in _strided(call) or []:
         stride[axis] = step
         if isinstance(given[axis], tvm.tirx.IntImm):
             start[axis] = _first(begin, int(given[axis]), step)
-    size = _sizes(wanted)
-    return add_slice(network, network.tensor(call.args[0]), start, size, stride)
-
-
-def _sizes(wanted: list[Any]) -> list[Dim]:
-    return [int(dim) if isinstance(dim, tvm.tirx.IntImm) else Extent(axis) for axis, dim in enumerate(wanted)]
+    return add_slice(network, network.tensor(call.args[0]), start, sizes_of(call), stride)
 
 
 def _accepts_split(call: relax.Call) -> Refusal | str | None:
@@ -86,7 +79,9 @@ def _accepts_split(call: relax.Call) -> Refusal | str | None:
     pieces = [(extents(ty) or [])[axis] for ty in tensor_types(call.ty)]
     if all(isinstance(extent, tvm.tirx.IntImm) for extent in pieces):
         return None
-    return Refusal(f"the extents {shown(pieces)} along the split axis are not all numbers", "bind the symbolic dimensions")
+    return Refusal(
+        f"the extents {shown(pieces)} along the split axis are not all numbers", "bind the symbolic dimensions"
+    )
 
 
 @converter("relax.split", accepts=_accepts_split, glue=True)
@@ -97,55 +92,54 @@ def split(network: Network, call: relax.Call) -> Any:
     start = [0] * len(x.shape)
     pieces = []
     for number, ty in enumerate(tensor_types(call.ty)):
-        size = _sizes(extents(ty) or [])
+        count = int((extents(ty) or [])[axis])
+        size: list[Dim] = [count if place == axis else Extent(place) for place in range(len(start))]
         pieces.append(add_slice(network, x, start, size, suffix=str(number)))
-        start = [first + (size[axis] if place == axis else 0) for place, first in enumerate(start)]
+        start[axis] += count
     return pieces
 
 
-def _accepts_static(call: relax.Call) -> Refusal | None:
+def _accepts_flip(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, static=False)
+    if said is not None:
+        return said
+    extent = (extents(call.ty) or [])[int(call.attrs.axis)]
+    return None if isinstance(extent, tvm.tirx.IntImm) else f"the flipped axis has the extent {extent}"
+
+
+@converter("relax.flip", accepts=_accepts_flip, glue=True)
+def flip(network: Network, call: relax.Call) -> Any:
+    """Read an axis backwards."""
+    size = sizes_of(call)
+    start, stride = [0] * len(size), [1] * len(size)
+    axis = int(call.attrs.axis) % len(size)
+    start[axis], stride[axis] = int((extents(call.ty) or [])[axis]) - 1, -1
+    return add_slice(network, network.tensor(call.args[0]), start, size, stride)
+
+
+def _accepts_repeated(call: relax.Call) -> Refusal | str | None:
+    return refuse_tensors(call, static=False, args=[0]) or refuse_changed(call)
+
+
+@converter("relax.broadcast_to", accepts=_accepts_repeated, glue=True)
+def broadcast_to(network: Network, call: relax.Call) -> Any:
+    """Repeat along axes of extent 1."""
+    return broadcast(network, network.tensor(call.args[0]), sizes_of(call))
+
+
+@converter("relax.tile", accepts=_accepts_repeated, glue=True)
+def tile(network: Network, call: relax.Call) -> Any:
+    """Read the input again past its end: a slice in WRAP mode."""
+    size = sizes_of(call)
+    x = network.align(network.tensor(call.args[0]), rank=len(size))[0]
+    return add_slice(network, x, [0] * len(size), size, mode="WRAP")
+
+
+def _accepts_repeat(call: relax.Call) -> Refusal | None:
     return refuse_tensors(call, args=[0])
 
 
-@converter("relax.flip", accepts=_accepts_static, glue=True)
-def flip(network: Network, call: relax.Call) -> Any:
-    """Read an axis backwards."""
-    shape = list(static_shape(call) or ())
-    axis = int(call.attrs.axis) % len(shape)
-    start = [extent - 1 if place == axis else 0 for place, extent in enumerate(shape)]
-    stride = [-1 if place == axis else 1 for place in range(len(shape))]
-    return add_slice(network, network.tensor(call.args[0]), start, shape, stride)
-
-
-def _accepts_broadcast(call: relax.Call) -> Refusal | str | None:
-    said = refuse_tensors(call, static=False, args=[0])
-    if said is not None:
-        return said
-    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
-    lead = len(wanted) - len(given)
-    for axis, extent in enumerate(wanted):
-        same = axis >= lead and same_extent(given[axis - lead], extent)
-        if not same and not isinstance(extent, tvm.tirx.IntImm):
-            return Refusal(f"the result's extent {extent} is symbolic and not the input's", "bind it to a number")
-    return None
-
-
-@converter("relax.broadcast_to", accepts=_accepts_broadcast, glue=True)
-def broadcast_to(network: Network, call: relax.Call) -> Any:
-    """Repeat along axes of extent 1."""
-    wanted = extents(call.ty) or []
-    return broadcast(network, network.tensor(call.args[0]), _sizes(wanted))
-
-
-@converter("relax.tile", accepts=_accepts_static, glue=True)
-def tile(network: Network, call: relax.Call) -> Any:
-    """Read the input again past its end: a slice in WRAP mode."""
-    shape = static_shape(call) or ()
-    x = network.align(network.tensor(call.args[0]), rank=len(shape))[0]
-    return add_slice(network, x, [0] * len(shape), shape, mode="WRAP")
-
-
-@converter("relax.repeat", accepts=_accepts_static, glue=True)
+@converter("relax.repeat", accepts=_accepts_repeat, glue=True)
 def repeat(network: Network, call: relax.Call) -> Any:
     """Repeat each element along an axis; without an axis, of the flat input."""
     x = network.tensor(call.args[0])

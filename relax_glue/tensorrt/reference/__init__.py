@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import ConversionError
-from . import elementwise, indexing, movement, products, reduction, spatial
+from . import elementwise, indexing, movement, products, reduction, sampling, spatial
 from .numpy_types import numpy_dtype
 from .table import Layer, merged
 
@@ -30,6 +30,7 @@ LAYERS: Mapping[str, Layer] = merged(
     movement.LAYERS,
     products.LAYERS,
     reduction.LAYERS,
+    sampling.LAYERS,
     spatial.LAYERS,
 )
 
@@ -67,33 +68,37 @@ def evaluate(
     values: dict[str, np.ndarray] = {}
     for tensor in given:
         values[tensor.name] = _checked(tensor, np.asarray(inputs[tensor.name]))
-    for index in range(net.num_layers):
-        layer = net.get_layer(index)
-        outputs = [layer.get_output(number) for number in range(layer.num_outputs)]
-        results = _run(network.trt, layer, values)
-        for tensor, array in zip(outputs, results, strict=True):
-            values[tensor.name] = np.asarray(array, dtype=numpy_dtype(tensor.dtype))
+    pending = [net.get_layer(index) for index in range(net.num_layers)]
+    while pending:
+        late = [layer for layer in pending if not _step(network.trt, layer, values)]
+        if len(late) == len(pending):
+            raise ConversionError(f"the layers {', '.join(layer.name for layer in late)} read what nothing makes")
+        pending = late
     if every_tensor:
         return values
     return [values[net.get_output(index).name] for index in range(net.num_outputs)]
 
 
-def _run(trt: Any, layer: Any, values: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+def _step(trt: Any, layer: Any, values: dict[str, np.ndarray]) -> bool:
+    """Compute a layer's outputs; False when an input is not there yet, for layers can stand in any order."""
+    tensors = [layer.get_input(index) for index in range(layer.num_inputs)]
+    if any(tensor is not None and tensor.name not in values for tensor in tensors):
+        return False
     kind = layer.type.name
     if kind not in LAYERS:
         raise ConversionError(f"layer {layer.name} is a {kind}: there is no numpy definition of it")
-    arguments = []
-    for index in range(layer.num_inputs):
-        tensor = layer.get_input(index)
-        arguments.append(None if tensor is None else values[tensor.name])
     found = LAYERS[kind]
     layer.__class__ = getattr(trt, found.reader)
-    return found.run(layer, arguments)
+    results = found.run(layer, [None if tensor is None else values[tensor.name] for tensor in tensors])
+    for index, array in zip(range(layer.num_outputs), results, strict=True):
+        tensor = layer.get_output(index)
+        values[tensor.name] = np.asarray(array, dtype=numpy_dtype(tensor.dtype))
+    return True
 
 
 def _checked(tensor: Any, array: np.ndarray) -> np.ndarray:
     shape = tuple(tensor.shape)
-    fits = len(shape) == array.ndim and all(-1 == a or a == b for a, b in zip(shape, array.shape, strict=True))
+    fits = len(shape) == array.ndim and all(a in (-1, b) for a, b in zip(shape, array.shape, strict=True))
     if not fits or array.dtype != numpy_dtype(tensor.dtype):
         raise ConversionError(
             f"input {tensor.name} is a {numpy_dtype(tensor.dtype)} of shape {shape}; got a {array.dtype} of shape "

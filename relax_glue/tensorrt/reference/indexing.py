@@ -38,7 +38,9 @@ def _gather_nd(layer: Any, x: np.ndarray, indices: np.ndarray, batch: int) -> np
         _inside(layer, indices[..., place], x.shape[batch + place])
     coordinates = [indices[..., place] for place in range(depth)]
     lead = indices.ndim - 1
-    outer = [np.arange(x.shape[axis]).reshape([-1 if place == axis else 1 for place in range(lead)]) for axis in range(batch)]
+    outer = [
+        np.arange(x.shape[axis]).reshape([-1 if place == axis else 1 for place in range(lead)]) for axis in range(batch)
+    ]
     return x[(*outer, *coordinates)]
 
 

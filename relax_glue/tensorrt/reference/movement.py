@@ -67,8 +67,7 @@ def _slice(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     """Sample `start + i * stride` along each axis; the mode says what stands outside the input."""
     x = inputs[0]
     start, size, stride = (
-        _dims(inputs, number, dims)
-        for number, dims in ((1, layer.start), (2, layer.shape), (3, layer.stride))
+        _dims(inputs, number, dims) for number, dims in ((1, layer.start), (2, layer.shape), (3, layer.stride))
     )
     axes = _dims(inputs, 5, layer.axes) if is_set(layer.axes) or len(inputs) > 5 else list(range(x.ndim))
     mode = layer.mode.name

@@ -1,0 +1,196 @@
+"""image.resize2d, image.resize3d, image.grid_sample.
+
+Nearest-neighbour resizing is a choice of rows, and TVM's choice is computed here as TVM computes it. Where
+one of the resize layer's modes makes the same choice, with no coordinate so close to a boundary that rounding
+could move it, that mode is used; where none does (as for "round", which takes a tie to the even row), gather
+layers with the row numbers are. So every nearest mode is exact.
+
+Linear and cubic resizing differ between TVM and TensorRT only in rounding, for the coordinate modes that both
+have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..registry import Refusal, converter
+from ..shuffles import Dim, Extent, shape_tensor
+from .limits import FLOATS, MOVABLE, dtype_of, extents, refuse_tensors
+from .nearest import COORDINATES, ROUNDINGS, layer_mode, tvm_rows
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+_LAYOUTS = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+_SMOOTH = {
+    "half_pixel": "HALF_PIXEL",
+    "pytorch_half_pixel": "HALF_PIXEL",
+    "align_corners": "ALIGN_CORNERS",
+    "asymmetric": "ASYMMETRIC",
+}
+
+
+def _spatial(call: relax.Call) -> list[int]:
+    """Return the axes that are resized."""
+    rank = len(extents(call.ty) or [])
+    first = 1 if str(call.attrs.layout).endswith("C") else 2
+    return list(range(first, first + rank - 2))
+
+
+def _sizes(call: relax.Call) -> list[tuple[int, int]] | None:
+    """Return (input, output) extents of the resized axes, or None when one is symbolic."""
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    pairs = [(given[axis], wanted[axis]) for axis in _spatial(call)]
+    if not all(isinstance(extent, tvm.tirx.IntImm) for pair in pairs for extent in pair):
+        return None
+    return [(int(before), int(after)) for before, after in pairs]
+
+
+def _accepts_resize(call: relax.Call) -> Refusal | str | None:
+    method = str(call.attrs.method)
+    said = refuse_tensors(call, MOVABLE if method == "nearest_neighbor" else FLOATS, static=False, args=[0])
+    if said is not None:
+        return said
+    layouts = _LAYOUTS.get(len(extents(call.args[0].ty) or []), ())
+    if str(call.attrs.layout) not in layouts:
+        return f"the layout {call.attrs.layout}; it has to be one of {', '.join(layouts)}"
+    if dtype_of(call.args[0]) != str(call.ty.dtype):
+        return f"it also casts {dtype_of(call.args[0])} to {call.ty.dtype}"
+    sizes = _sizes(call)
+    if sizes is None:
+        return Refusal("the size is symbolic", "bind the symbolic dimensions to numbers")
+    if method == "nearest_neighbor":
+        return _refuse_nearest(call)
+    return _refuse_smooth(call, method, sizes)
+
+
+def _refuse_nearest(call: relax.Call) -> str | None:
+    coordinates, rounding = str(call.attrs.coordinate_transformation_mode), str(call.attrs.rounding_method)
+    if coordinates not in COORDINATES:
+        return f"the coordinate mode {coordinates!r}"
+    return None if rounding in ROUNDINGS else f"the rounding method {rounding!r}"
+
+
+def _refuse_smooth(call: relax.Call, method: str, sizes: Sequence[tuple[int, int]]) -> Refusal | str | None:
+    coordinates = str(call.attrs.coordinate_transformation_mode)
+    if method not in ("linear", "cubic"):
+        return f"the method {method!r}"
+    if method == "cubic" and len(sizes) != 2:
+        return "cubic interpolation of three axes"
+    if coordinates not in _SMOOTH:
+        return Refusal(f"the coordinate mode {coordinates!r} with {method} interpolation", "use half_pixel")
+    if coordinates == "align_corners" and any(after == 1 for _, after in sizes):
+        return "align_corners to an extent of 1, which divides by 0"
+    return None
+
+
+@converter("relax.image.resize2d", "relax.image.resize3d", accepts=_accepts_resize, glue=True)
+def resize(network: Network, call: relax.Call) -> Any:
+    """Resize the spatial axes; for channels-last data, between two permutes."""
+    x = network.tensor(call.args[0])
+    if str(call.attrs.method) != "nearest_neighbor":
+        return _channels_first(network, call, x, _smooth)
+    mode, coordinates = str(call.attrs.rounding_method), str(call.attrs.coordinate_transformation_mode)
+    sizes = _sizes(call) or []
+    rows = [tvm_rows(before, after, coordinates, mode) for before, after in sizes]
+    found = layer_mode(sizes, rows)
+    if found is None or dtype_of(call.args[0]) not in FLOATS:
+        return _pick(network, x, _spatial(call), rows)
+
+    def nearest(network: Network, call: relax.Call, x: Any, dims: Sequence[Dim]) -> Any:
+        trt = network.trt
+        layer = _resize_layer(network, x, dims)
+        layer.resize_mode = trt.InterpolationMode.NEAREST
+        layer.coordinate_transformation = trt.ResizeCoordinateTransformation.__members__[found[0]]
+        layer.nearest_rounding = trt.ResizeRoundMode.__members__[found[1]]
+        return network.name(layer).get_output(0)
+
+    return _channels_first(network, call, x, nearest)
+
+
+def _pick(network: Network, x: Any, axes: Sequence[int], rows: Sequence[np.ndarray]) -> Any:
+    """Gather the rows of each axis; an axis that stays as it is needs no layer."""
+    for axis, chosen in zip(axes, rows, strict=True):
+        if chosen.size == x.shape[axis] and (chosen == np.arange(chosen.size)).all():
+            continue
+        x = network.name(network.net.add_gather(x, network.constant(chosen), axis), f"axis{axis}").get_output(0)
+    return x
+
+
+def _channels_first(network: Network, call: relax.Call, x: Any, add: Any) -> Any:
+    known = extents(call.ty) or []
+    given = extents(call.args[0].ty) or []
+    rank = len(known)
+    last = str(call.attrs.layout).endswith("C")
+    perm = [0, rank - 1, *range(1, rank - 1)] if last else list(range(rank))
+    dims: list[Dim] = []
+    for place, axis in enumerate(perm):
+        number = known[axis] if isinstance(known[axis], tvm.tirx.IntImm) else given[axis]
+        dims.append(int(number) if isinstance(number, tvm.tirx.IntImm) else Extent(place))
+    if not last:
+        return add(network, call, x, dims)
+    resized = add(network, call, network.transpose(x, perm), dims)
+    return network.transpose(resized, [0, *range(2, rank), 1])
+
+
+def _smooth(network: Network, call: relax.Call, x: Any, dims: Sequence[Dim]) -> Any:
+    trt = network.trt
+    coordinates = str(call.attrs.coordinate_transformation_mode)
+    layer = _resize_layer(network, x, dims)
+    layer.resize_mode = trt.InterpolationMode.__members__[str(call.attrs.method).upper()]
+    layer.coordinate_transformation = trt.ResizeCoordinateTransformation.__members__[_SMOOTH[coordinates]]
+    if coordinates == "pytorch_half_pixel":  # a single output pixel is the first, not the middle one
+        layer.selector_for_single_pixel = trt.ResizeSelector.UPPER
+    if str(call.attrs.method) == "cubic":
+        layer.cubic_coeff = float(call.attrs.cubic_alpha)
+        layer.exclude_outside = bool(int(call.attrs.cubic_exclude))
+    return network.name(layer).get_output(0)
+
+
+def _resize_layer(network: Network, x: Any, dims: Sequence[Dim]) -> Any:
+    if not any(isinstance(dim, Extent) for dim in dims):
+        layer = network.net.add_resize(x)
+        layer.shape = dims
+        return layer
+    size = shape_tensor(network, x, dims)
+    layer = network.net.add_resize(x)
+    layer.set_input(1, size)
+    return layer
+
+
+_SAMPLING = {"nearest": "NEAREST", "bilinear": "LINEAR", "bicubic": "CUBIC"}
+_PADDING = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}
+
+
+def _accepts_grid_sample(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, FLOATS, static=False)
+    if said is not None:
+        return said
+    if str(call.attrs.layout) != "NCHW" or len(extents(call.args[0].ty) or []) != 4:
+        return f"the layout {call.attrs.layout} of rank {len(extents(call.args[0].ty) or [])}; it has to be NCHW"
+    if str(call.attrs.method) not in _SAMPLING or str(call.attrs.padding_mode) not in _PADDING:
+        return f"the method {call.attrs.method!r} with the padding mode {call.attrs.padding_mode!r}"
+    known = extents(call.args[0].ty) or []
+    lone = not all(isinstance(extent, tvm.tirx.IntImm) and int(extent) > 1 for extent in known[2:])
+    if str(call.attrs.padding_mode) == "reflection" and bool(call.attrs.align_corners) and lone:
+        return "reflection between the corners of an extent that is 1 or symbolic"
+    if len({dtype_of(arg) for arg in call.args}) > 1:
+        return f"the grid is {dtype_of(call.args[1])}, the data {dtype_of(call.args[0])}"
+    return None
+
+
+@converter("relax.image.grid_sample", accepts=_accepts_grid_sample)
+def grid_sample(network: Network, call: relax.Call) -> Any:
+    """Sample at the coordinates of a grid, which TensorRT wants as (N, H, W, 2)."""
+    trt = network.trt
+    grid = network.transpose(network.tensor(call.args[1]), [0, 2, 3, 1])
+    layer = network.net.add_grid_sample(network.tensor(call.args[0]), grid)
+    layer.interpolation_mode = trt.InterpolationMode.__members__[_SAMPLING[str(call.attrs.method)]]
+    layer.sample_mode = trt.SampleMode.__members__[_PADDING[str(call.attrs.padding_mode)]]
+    layer.align_corners = bool(call.attrs.align_corners)
+    return network.name(layer).get_output(0)
