@@ -31,9 +31,15 @@ BROADCAST = "relax.broadcast_to"
 NO_SHAPE = Decline("the shape is unknown")
 
 
-def _source(value: Value) -> Value:
-    """Return what a broadcast is of, or the value itself."""
-    return value.node.inputs[0] if isinstance(value.node.view, Broadcast) else value
+def _source(value: Value, graph: Graph) -> Value:
+    """Return what a broadcast is of, or the value itself.
+
+    A scalar constant gets an axis: TVM writes scalars into kernels, where it makes x * 0.0 a 0.0 even for NaN.
+    """
+    if not isinstance(value.node.view, Broadcast):
+        return value
+    source = value.node.inputs[0]
+    return graph.constant(source.array.reshape(1)) if source.array is not None and source.ndim == 0 else source
 
 
 @rule("nop-broadcast", BROADCAST, equation="broadcast_to(x, shape(x)) -> x", kind=FOLD, source="B01")
@@ -55,7 +61,7 @@ def broadcast_of_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
     """Broadcast the first operand of a chain directly: both align at the right."""
     if not isinstance(node.view, Broadcast) or not isinstance(node.inputs[0].node.view, Broadcast):
         return NO_SHAPE
-    return emit_movement(graph, node.view, _source(node.inputs[0]))
+    return emit_movement(graph, node.view, node.inputs[0].node.inputs[0])
 
 
 @rule(
@@ -131,7 +137,7 @@ def broadcast_into_consumer(node: Node, graph: Graph) -> Replacement | Decline:
     """Read the operand of each broadcast that the other operands make needless."""
     operands = list(node.inputs)
     for k, value in enumerate(node.inputs):
-        tried = [*operands[:k], _source(value), *operands[k + 1 :]]
+        tried = [*operands[:k], _source(value, graph), *operands[k + 1 :]]
         # with both operands broadcast, dropping both would shrink the result: the second one stays then
         if same_shape(broadcast_shape(v.shape for v in tried), node.value.shape):
             operands = tried
@@ -150,7 +156,7 @@ def broadcast_into_consumer(node: Node, graph: Graph) -> Replacement | Decline:
 )
 def broadcast_after_pointwise(node: Node, graph: Graph) -> Replacement | Decline:
     """Compute on the small operands, then broadcast once."""
-    sources = [_source(v) for v in node.inputs]
+    sources = [_source(v, graph) for v in node.inputs]
     small, shape = broadcast_shape(v.shape for v in sources), node.value.shape
     if small is None or shape is None or same_shape(small, shape):
         return Decline("no broadcast makes it larger")
@@ -174,7 +180,7 @@ def broadcast_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
     """Leave batch axes of 1 to the matmul, which repeats them by itself."""
     operands = list(node.inputs)
     for k, value in enumerate(node.inputs):
-        tried = [*operands[:k], _source(value), *operands[k + 1 :]]
+        tried = [*operands[:k], _source(value, graph), *operands[k + 1 :]]
         if _same_product(node, tried):
             operands = tried
     if operands == node.inputs:
@@ -201,8 +207,8 @@ def _same_product(node: Node, operands: Sequence[Value]) -> bool:
 def splat_to_element(node: Node, graph: Graph) -> Replacement | Decline:
     """Keep one element of a constant whose elements have all the same bits.
 
-    It keeps its axes: TVM writes a scalar into the kernel and then makes x * 0.0 a 0.0, for NaN and negative x too.
-    What follows a convolution stays a vector: it may become the convolution's bias.
+    It keeps its axes, as a scalar would not be safe (see `_source`). What follows a convolution
+    stays a vector: it may become the convolution's bias.
     """
     if any(v.op.startswith("relax.nn.conv") for v in node.inputs):
         return Decline("it may be the bias of a convolution")

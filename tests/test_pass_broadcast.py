@@ -143,6 +143,13 @@ def test_a_broadcast_follows_unary_operators_to_a_consumer():
     fires(BROADCAST, before, script("b = R.nn.relu(x)", "c = R.negative(b)", "gv = R.add(c, y)", **params))
 
 
+def test_a_scalar_constant_keeps_its_zero():
+    # TVM makes x * 0.0 a 0.0 where the 0.0 is a scalar, and NaN would be lost
+    before = script("b = R.broadcast_to(R.const(0, 'float32'), R.shape([3]))", "gv = R.multiply(b, y)", y=(3,))
+    expected = bound(script("gv = R.multiply(c, y)", y=(3,), c=(1,)), c=np.zeros(1, "float32"))
+    fires(BROADCAST, before, expected, inputs=[np.array([np.nan, -1, 2], "float32")])
+
+
 def test_operands_that_broadcast_each_other_need_no_broadcast():
     params = dict(x=(3, 1), y=(1, 4))
     before = script(f"a = {to('x', (3, 4))}", f"b = {to('y', (3, 4))}", "gv = R.add(a, b)", **params)
