@@ -6,10 +6,12 @@ from .call_tir import RecognizeCallTir
 from .clip import RecognizeClip
 from .concat import CanonicalizeConcat
 from .constants import FoldConstants
+from .dataflow import ConvertToDataflow
 from .elementwise import CanonicalizeElementwise
 from .pad import CanonicalizePad
 from .permute_dims import CanonicalizePermuteDims
 from .pool import CanonicalizePool
+from .regions import MergeRegions
 from .reshape import CanonicalizeReshape
 from .resize import CanonicalizeResize
 from .shapes import FoldShapes
@@ -30,9 +32,11 @@ __all__ = [
     "CanonicalizeSplit",
     "CanonicalizeStridedSlice",
     "CanonicalizeTake",
+    "ConvertToDataflow",
     "FoldBatchNorm",
     "FoldConstants",
     "FoldShapes",
+    "MergeRegions",
     "RecognizeCallTir",
     "RecognizeClip",
     "RecognizeMaximum",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
 from .ir.write import call_with
@@ -36,7 +36,14 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
     regions = region_functions(mod)
     if not regions:
         return mod
+    flat = _inlined(mod, regions)
+    if _called(flat) & set(regions):  # a call outside dataflow blocks, as after ToNonDataflow
+        flat = _inlined(relax.transform.ConvertToDataflow(1)(flat), regions)
+    kept = {var: func for var, func in flat.functions_items() if var.name_hint not in regions}
+    return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
 
+
+def _inlined(mod: tvm.IRModule, regions: dict[str, relax.Function]) -> tvm.IRModule:
     def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
         graph = read_block(old)
         calls = [n for n in graph if n.op == "call" and getattr(n.expr.op, "name_hint", None) in regions]
@@ -44,14 +51,18 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
             _inline_call(graph, node, regions[node.expr.op.name_hint])
         return write_block(graph) if calls else old
 
-    flat = map_functions(mod, lambda _, func: map_blocks(func, block))
-    kept = {var: func for var, func in flat.functions_items() if var.name_hint not in regions or not is_region(func)}
-    return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
+    return map_functions(mod, lambda _, func: map_blocks(func, block))
+
+
+def _called(mod: tvm.IRModule) -> set[str]:
+    """Return the names of what the functions of a module call, regions apart."""
+    callers = [f for _, f in mod.functions_items() if isinstance(f, relax.Function) and not is_region(f)]
+    return {var.name_hint for func in callers for var in relax.analysis.all_global_vars(func)}
 
 
 def _inline_call(graph: Graph, node: Node, func: relax.Function) -> None:
     graph.at = node
-    results = _Inliner(graph).run(func, node.inputs)
+    results = _Inliner(graph).run(_with_symbols_of(node.expr, func), node.expr.args, iter(node.inputs))
     graph.at = None
     if isinstance(node.ty, relax.TupleType):
         for index, value in enumerate(results):
@@ -61,18 +72,50 @@ def _inline_call(graph: Graph, node: Node, func: relax.Function) -> None:
     graph.drop_dead(node)
 
 
+def _with_symbols_of(call: relax.Call, func: relax.Function) -> relax.Function:
+    """Put the extents of the operands of a call in the places of the function's own symbols."""
+    found: dict[tirx.Var, tirx.PrimExpr] = {}
+    for param, arg in zip(func.params, call.args, strict=True):
+        for formal, actual in zip(_extents(param.ty), _extents(arg.ty), strict=False):
+            if isinstance(formal, tirx.Var):
+                found.setdefault(formal, actual)
+    return func.bind_symbolic_vars(found) if found else func
+
+
+def _extents(ty: relax.Type) -> list[tirx.PrimExpr]:
+    if isinstance(ty, relax.TupleType):
+        return [extent for item in ty.fields for extent in _extents(item)]
+    values = getattr(getattr(ty, "shape", ty), "values", None)
+    return list(values) if values is not None else []
+
+
 class _Inliner:
     """Adds the operators of one function to a graph."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.values: dict[relax.Expr, list[Value]] = {}
+        self.literals: dict[relax.Expr, relax.Expr] = {}
         self.local: dict[relax.Expr, relax.Function] = {}
 
-    def run(self, func: relax.Function, args: Sequence[Value]) -> list[Value]:
-        """Return the values of the function's result, one per item of a tuple."""
+    def run(self, func: relax.Function, args: Sequence[relax.Expr], given: Iterator[Value]) -> list[Value]:
+        """Return the values of the function's result, one per item of a tuple.
+
+        Parameters
+        ----------
+        func : relax.Function
+            What is called.
+        args : sequence of relax.Expr
+            The arguments; those that are no values, such as shapes, are put in as they are.
+        given : iterator of Value
+            The values of the others.
+        """
         inner = _Inliner(self.graph)
-        inner.values = {p: [a] for p, a in zip(func.params, args, strict=False)}
+        for param, arg in zip(func.params, args, strict=True):
+            if _is_value(arg):
+                inner.values[param] = [next(given)]
+            else:
+                inner.literals[param] = arg
         for block in func.body.blocks:
             for binding in block.bindings:
                 inner.bind(binding)
@@ -83,8 +126,11 @@ class _Inliner:
         value = binding.value
         if isinstance(value, relax.Function):
             self.local[binding.var] = value
-        else:
-            self.values[binding.var] = self.of(value)
+            return
+        values = self.values[binding.var] = self.of(value)
+        if isinstance(value, relax.Call) and len(values) == 1 and values[0].index is None:
+            node = values[0].node
+            node.var = relax.DataflowVar(binding.var.name, node.ty)
 
     def of(self, expr: relax.Expr) -> list[Value]:
         """Return the values of an expression, one per item of a tuple."""
@@ -97,8 +143,13 @@ class _Inliner:
         if isinstance(expr, relax.TupleGetItem):
             return [self._item(self.of(expr.tuple_value), expr.index)]
         if expr.op in self.local:
-            return self.run(self.local[expr.op], [v for arg in expr.args for v in self.of(arg)])
+            return self._call_local(expr)
         return [self._call(expr)]
+
+    def _call_local(self, call: relax.Call) -> list[Value]:
+        args = [self.literals.get(arg, arg) for arg in call.args]
+        given = (v for arg in args if _is_value(arg) for v in self.of(arg))
+        return self.run(self.local[call.op], args, given)
 
     def _constant(self, const: relax.Expr) -> Value:
         return Value(self.graph.attach("constant", [], const, const, -1.0))
@@ -110,15 +161,14 @@ class _Inliner:
         return values[index]
 
     def _call(self, call: relax.Call) -> Value:
-        operands: list[Value] = []
-        for arg in call.args:
-            if isinstance(arg, (relax.Var, tvm.ir.GenericConst, relax.Tuple)) and not _is_literal(arg):
-                operands += self.of(arg)
-        return self.graph.emit(lambda *exprs: call_with(call, exprs), *operands)
+        args = [self.literals.get(arg, arg) for arg in call.args]
+        filled = relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+        operands = [v for arg in args if _is_value(arg) for v in self.of(arg)]
+        return self.graph.emit(lambda *exprs: call_with(filled, exprs), *operands)
 
 
-def _is_literal(arg: relax.Expr) -> bool:
-    """Return whether a tuple holds attributes, such as the axes of a slice, and no tensors."""
-    if not isinstance(arg, relax.Tuple):
-        return False
-    return all(not isinstance(f, (relax.Var, tvm.ir.GenericConst)) for f in arg.fields)
+def _is_value(arg: relax.Expr) -> bool:
+    """Return whether an argument is a value: a shape, or a tuple of axes or bounds of a slice, is none."""
+    if isinstance(arg, relax.Tuple):
+        return any(map(_is_value, arg.fields))
+    return isinstance(arg, (relax.Var, tvm.ir.GenericConst, relax.TupleGetItem))

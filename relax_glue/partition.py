@@ -16,10 +16,10 @@ import tvm
 from tvm import relax
 
 from .errors import OffloadError, UnknownNameError
-from .inline import is_region
+from .inline import is_region, region_functions
 from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, product, read_block, write_block
 from .ir.order import symbol_dependencies
-from .region_function import make_region
+from .region_function import composite_ops, make_region
 from .regions import Costs, find_regions
 from .report import Outside, RegionSummary, Report
 from .tensorrt.converters import REGISTRY
@@ -126,6 +126,20 @@ def _listing(outside: Sequence[Outside]) -> str:
     return f"{len(outside)} operators stay outside: {shown}{more}"
 
 
+def _existing_regions(mod: tvm.IRModule) -> list[RegionSummary]:
+    """Summarise the regions that a module has already, each at the function that calls it."""
+    found = []
+    regions = region_functions(mod)
+    for var, func in mod.functions_items():
+        if not isinstance(func, relax.Function) or is_region(func):
+            continue
+        for called in sorted(v.name_hint for v in relax.analysis.all_global_vars(func)):
+            if called in regions:
+                ops = composite_ops(regions[called])
+                found.append(RegionSummary.from_ops(called, var.name_hint, ops, regions[called]))
+    return found
+
+
 class _Partitioner:
     """Partitions one module; collects the region functions and the report."""
 
@@ -134,7 +148,7 @@ class _Partitioner:
         self.options = options
         self.names: set[str] = {v.name_hint for v in mod.get_global_vars()}
         self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
-        self.report = Report([], [])
+        self.report = Report(_existing_regions(mod), [])
         self.function = ""
         self.seen_names: set[str] = set()
         _ = options.operators  # an unknown operator is an error even where nothing would be excluded

@@ -13,6 +13,7 @@ from tvm import relax
 
 from .errors import InvalidModuleError, UnknownNameError
 from .passes import (
+    ConvertToDataflow,
     RecognizeCallTir,
     batch_norm,
     broadcast,
@@ -159,7 +160,7 @@ def _step_pass(
 ) -> tvm.transform.Pass | None:
     kept = [name for name in step.passes if name not in left_out]
     if kept == ["ConvertToDataflow"]:
-        return relax.transform.ConvertToDataflow(1)
+        return ConvertToDataflow()
     if kept == ["RecognizeCallTir"]:
         return RecognizeCallTir(stats=stats)
     if not kept:

@@ -25,6 +25,24 @@ def composite_name(op: str) -> str:
     return "tensorrt." + _COMPOSITE_NAMES.get(op, op.removeprefix("relax."))
 
 
+def composite_ops(region: relax.Function) -> list[str]:
+    """Return the operators that the composites of a region function hold, in the order of its calls."""
+    local: dict[relax.Var, list[str]] = {}
+    found: list[str] = []
+    for binding in (b for block in region.body.blocks for b in block.bindings):
+        value = binding.value
+        if isinstance(value, relax.Function):
+            inner = [b.value for block in value.body.blocks for b in block.bindings]
+            local[binding.var] = [c.op.name for c in inner if isinstance(c, relax.Call) and _is_op(c)]
+        elif isinstance(value, relax.Call):
+            found += [value.op.name] if _is_op(value) else local.get(value.op, [])
+    return found
+
+
+def _is_op(call: relax.Call) -> bool:
+    return isinstance(call.op, tvm.ir.Op)
+
+
 def make_region(graph: Graph, nodes: Sequence[Node], name: str) -> tuple[tvm.ir.GlobalVar, relax.Function]:
     """Make a function of `nodes` and let the graph call it instead.
 

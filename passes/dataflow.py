@@ -1,0 +1,36 @@
+"""Dataflow blocks around pure code that stands in none, but not in functions that belong to a backend.
+
+TVM's own pass opens dataflow blocks in every function. The form of a region function is its backend's, and a
+partitioned module that is optimised once more should stay as it is.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from relax_glue.ir.blocks import is_closed
+
+
+def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
+    """Put pure bindings that stand in no dataflow block into blocks, branches of `If` included.
+
+    Parameters
+    ----------
+    min_size : int
+        The fewest bindings that get a block of their own.
+    """
+    convert = relax.transform.ConvertToDataflow(min_size)
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        functions = [(var, f) for var, f in mod.functions_items() if isinstance(f, relax.Function)]
+        closed = [(var, f) for var, f in functions if is_closed(f)]
+        after = convert(mod)
+        if not closed:
+            return after
+        after = after.clone()
+        for var, func in closed:
+            after.update_func(var, func)
+        return after
+
+    return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.ConvertToDataflow")
