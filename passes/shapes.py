@@ -13,8 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from relax_glue.evaluate import EVALUATORS
-from relax_glue.ir import Graph, Node, Value, extents, is_static, same_shape
+from relax_glue.ir import Extent, Graph, Node, Value, checks_nothing, extents, is_static
 from relax_glue.ir.write import call_with
 from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
 
@@ -28,7 +27,10 @@ SHAPE_TAKERS = (
     "relax.full",
     "relax.zeros",
     "relax.ones",
+    "relax.image.affine_grid",
     "relax.image.resize2d",
+    "relax.image.resize3d",
+    "relax.collapse_sum_to",
     "relax.shape_to_tensor",
 )
 
@@ -105,35 +107,49 @@ def static_slice(node: Node, graph: Graph) -> Replacement | Decline:
     return graph.emit(lambda e: relax.op.strided_slice(e, axes, begin, end, stride), x)
 
 
-@rule("match-cast-known", "match_cast", equation="match_cast(x, type(x)) -> x", kind=FOLD, source="C06")
+@rule("match-cast-known", "match_cast", equation="match_cast(x, a type that x has) -> x", kind=FOLD, source="C06")
 def match_cast_known(node: Node, graph: Graph) -> Replacement | Decline:
-    """A cast to the operand's own static type checks nothing."""
-    target = node.definition.ty if node.definition is not None else None
-    value = node.inputs[0] if node.inputs else None
-    if value is None or target is None or not isinstance(target, relax.TensorType):
+    """A cast to a type that the operand is known to have checks nothing."""
+    if not isinstance(node.ty, relax.TensorType):
         return Decline("it casts no tensor")
-    shape = extents(target)
-    if not is_static(shape) or not same_shape(shape, value.shape) or value.dtype != str(target.dtype):
-        return Decline("the operand's type is not known to be the target")
-    return value
+    return node.inputs[0] if checks_nothing(node) else Decline("the operand's type is not known to be the target")
+
+
+# Every operator whose type follows from its operands; a call of a kernel or of a function states its type instead.
+_TYPED = tuple(
+    sorted(
+        name
+        for name in map(str, tvm.ir.Op.list_op_names())
+        if name.startswith("relax.")
+        and not name.startswith(("relax.call_", "relax.vm.", "relax.memory.", "relax.builtin."))
+    )
+)
 
 
 @rule(
     "refine-type",
-    *sorted(EVALUATORS),
-    "relax.nn.conv2d",
-    "relax.matmul",
+    *_TYPED,
     equation="f(x) of unknown shape -> f(x) of the shape that follows from x",
     source="C06",
 )
 def refine_type(node: Node, graph: Graph) -> Replacement | Decline:
     """Infer a type again when those of the operands have become known."""
-    if isinstance(node.ty, relax.TupleType) or is_static(node.shape_of(None)):
+    if not any(shape is None for shape in _shapes(node.ty)):
         return Decline("the shape is known")
-    if not node.inputs or not all(is_static(v.shape) for v in node.inputs):
-        return Decline("an operand's shape is not static")
+    if not node.inputs or any(None in _shapes(v.ty) for v in node.inputs):
+        return Decline("an operand's shape is not known")
     made = graph.rebuild(node, node.inputs)
-    return made if is_static(made.shape) else Decline("it does not follow from the operands")
+    if None in _shapes(made.ty):
+        graph.drop_dead(made.node)
+        return Decline("it does not follow from the operands")
+    return [Value(made.node, k) for k in range(len(made.ty.fields))] if isinstance(made.ty, relax.TupleType) else made
+
+
+def _shapes(ty: relax.Type) -> list[tuple[Extent, ...] | None]:
+    """Return the shapes of the tensors in a type, None where one is unknown."""
+    if isinstance(ty, relax.TupleType):
+        return [shape for item in ty.fields for shape in _shapes(item)]
+    return [extents(ty)] if isinstance(ty, relax.TensorType) else []
 
 
 RULES = RuleSet.of(

@@ -328,7 +328,7 @@ class Graph:
         stack = [node]
         while stack:
             dead = stack.pop()
-            if dead not in self._nodes or self.uses(dead) or dead.op in ("input", "match_cast"):
+            if dead not in self._nodes or self.uses(dead) or dead.op == "input" or _is_check(dead):
                 continue
             del self._nodes[dead]
             for operand in dead.inputs:
@@ -341,3 +341,18 @@ class Graph:
         """Drop every node that nothing uses."""
         for node in sorted(self._nodes, key=lambda n: n.order, reverse=True):
             self.drop_dead(node)
+
+
+def checks_nothing(cast: Node) -> bool:
+    """Return whether the operand of a match_cast is known to have the type that it is cast to.
+
+    Such a cast neither fails nor defines a symbol.
+    """
+    target = getattr(cast.definition, "ty", None)
+    if target is None or not cast.inputs:
+        return False
+    return relax.analysis.type_base_check(target, cast.inputs[0].ty) == relax.analysis.BaseCheckResult.PASS
+
+
+def _is_check(node: Node) -> bool:
+    return node.op == "match_cast" and not checks_nothing(node)
