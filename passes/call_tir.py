@@ -15,7 +15,17 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from relax_glue.ir import Graph, Node, is_static, map_blocks, map_functions, read_block, write_block
+from relax_glue.ir import (
+    Extent,
+    Graph,
+    Node,
+    is_static,
+    map_blocks,
+    map_functions,
+    read_block,
+    same,
+    write_block,
+)
 from relax_glue.rewrite import Decline, Replacement, RewriteStats, Rule, RuleSet, rewrite
 
 Make = Callable[..., relax.Expr]
@@ -29,18 +39,29 @@ def _candidates(kernel: tirx.PrimFunc, name: str, node: Node) -> Iterator[Make]:
     if name in _BINARY and len(node.inputs) == 2:
         yield getattr(relax.op, name)
     shape, result = node.inputs[0].shape, node.shape_of(None)
-    if not is_static(shape) or not is_static(result) or shape is None or result is None:
+    if shape is None or result is None:
         return
-    if name == "tile" and all(n and m % n == 0 for n, m in zip(shape, result[len(result) - len(shape) :], strict=True)):
-        lead = result[: len(result) - len(shape)]
-        repeats = [*lead, *(m // n for n, m in zip(shape, result[len(lead) :], strict=True))]
-        yield lambda x: relax.op.tile(x, repeats)
+    if name == "tile" and len(shape) <= len(result):
+        yield from _tiles(shape, result)
     if name == "pad" and len(shape) == len(result):
         yield from _pads(kernel, shape, result)
 
 
-def _pads(kernel: tirx.PrimFunc, shape: Sequence[int], result: Sequence[int]) -> Iterator[Make]:
-    """Yield the constant pad whose widths and value can be read from the kernel."""
+def _tiles(shape: Sequence[Extent], result: Sequence[Extent]) -> Iterator[Make]:
+    """Yield the tile that makes a result of a shape; a symbolic extent stays as it is."""
+    lead = result[: len(result) - len(shape)]
+    pairs = list(zip(shape, result[len(lead) :], strict=True))
+    repeats = [*lead, *(1 if same(n, m) else _quotient(n, m) for n, m in pairs)]
+    if is_static(repeats):
+        yield lambda x: relax.op.tile(x, repeats)
+
+
+def _quotient(n: Extent, m: Extent) -> int | None:
+    return m // n if is_static((n, m)) and n and m % n == 0 else None
+
+
+def _pads(kernel: tirx.PrimFunc, shape: Sequence[Extent], result: Sequence[Extent]) -> Iterator[Make]:
+    """Yield the constant pad whose widths and value can be read from the kernel; a symbolic extent stays as it is."""
     stored = _stored(kernel.body)
     if not isinstance(stored, relax.Call) or len(stored.args) != 3:
         return  # no if_then_else(inside, operand[...], fill)
@@ -48,9 +69,10 @@ def _pads(kernel: tirx.PrimFunc, shape: Sequence[int], result: Sequence[int]) ->
     if not isinstance(read, tvm.ir.TensorLoad) or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
         return
     before = [_offset(index) for index in read.indices]
-    if None in before or len(before) != len(shape):
+    grown = [0 if same(n, m) else m - n if is_static((n, m)) else None for n, m in zip(shape, result, strict=True)]
+    if not is_static([*before, *grown]) or len(before) != len(shape):
         return
-    widths = [w for b, n, m in zip(before, shape, result, strict=True) for w in (b, m - n - (b or 0))]
+    widths = [w for b, g in zip(before, grown, strict=True) for w in (b, g - b)]
     yield lambda x: relax.op.nn.pad(x, widths, "constant", float(fill.value))
 
 
@@ -86,6 +108,11 @@ def _kernel_of(make: Make, types: Sequence[relax.Type]) -> tirx.PrimFunc | None:
     return kernels[0] if len(kernels) == 1 else None
 
 
+def _bare(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel without attributes; its parameters stay, since b - a is not the kernel of a - b."""
+    return tirx.PrimFunc(kernel.params, kernel.body, kernel.ret_type)
+
+
 def _recognize(mod: tvm.IRModule) -> Rule:
     """Make the rule that recognises the TIR calls of `mod`."""
 
@@ -99,7 +126,7 @@ def _recognize(mod: tvm.IRModule) -> Rule:
         name = re.sub(r"[_\d]*$", "", callee.name_hint)
         for make in _candidates(kernel, name, node):
             own = _kernel_of(make, [v.ty for v in node.inputs])
-            if own is not None and tvm_ffi.structural_equal(own.body, kernel.body, map_free_vars=True):
+            if own is not None and tvm_ffi.structural_equal(_bare(own), _bare(kernel)):
                 return graph.emit(make, *node.inputs)
         return Decline(f"{callee.name_hint} is the kernel of no operator known here")
 
