@@ -1,0 +1,8 @@
+"""Entry of `python -m relax_glue`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

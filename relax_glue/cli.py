@@ -1,0 +1,191 @@
+"""The command line: `python -m relax_glue explain|optimize|demo`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import InputShapeError, RelaxGlueError
+
+if TYPE_CHECKING:
+    import tvm
+
+    from .report import Report
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process if left out.
+
+    Returns
+    -------
+    int
+        0; 2 for bad input, with one message on standard error; 130 when interrupted.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except RelaxGlueError as error:
+        print(f"relax_glue: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python would complain once more when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m relax_glue",
+        description="Give TensorRT as much of a model as can be given, in as few pieces as can be.",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    explain = commands.add_parser(
+        "explain",
+        help="tell which TensorRT regions a model becomes, and what stays outside and why",
+        description="Tell which TensorRT regions a model becomes, and what stays outside them and why.",
+    )
+    _add_model_options(explain)
+    explain.add_argument("--json", action="store_true", help="print the report as JSON")
+    explain.add_argument("-o", "--output", metavar="FILE", help="write the report to FILE")
+    explain.set_defaults(run=_explain)
+    optimize = commands.add_parser(
+        "optimize",
+        help="write the partitioned module",
+        description="Optimise and partition a model. Without -o, the module is printed as TVMScript, weights left out.",
+    )
+    _add_model_options(optimize)
+    optimize.add_argument("--json", action="store_true", help="with -o: print the report as JSON")
+    optimize.add_argument(
+        "-o", "--output", metavar="OUT.relax", help="save the module, weights and all, and print a report"
+    )
+    optimize.add_argument(
+        "--require-full-offload", action="store_true", help="fail if an operator has to stay outside TensorRT"
+    )
+    optimize.set_defaults(run=_optimize)
+    demo = commands.add_parser(
+        "demo",
+        help="do the whole of it on a trained text detector, and check the numbers",
+        description="Fetch a trained text detector, optimise it, run it on the CPU, and compare with ONNX Runtime.",
+    )
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a .onnx, .onnx.gz, .tflite, .relax or TVMScript .py file")
+    parser.add_argument(
+        "-s",
+        "--input-shape",
+        metavar="NAME=1x3x640x640",
+        action="append",
+        default=[],
+        help="fix the shape of an input; may be given several times, and without NAME= for a model of one input; "
+        "? leaves an extent free",
+    )
+    parser.add_argument(
+        "--exclude", metavar="OP", action="append", default=[], help="keep an operator with TVM, such as nn.softmax"
+    )
+    parser.add_argument(
+        "--disable", metavar="PASS", action="append", default=[], help="leave out a pass or a rule, by its name"
+    )
+
+
+def parse_input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]] | tuple[int | None, ...] | None:
+    """Read shapes as they are written on the command line.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Such as ``images=1x3x640x640``; a lone one may leave the name out. ``?`` stands for a free extent.
+
+    Returns
+    -------
+    dict, tuple or None
+        What `relax_glue.from_onnx` takes as `input_shapes`.
+
+    Raises
+    ------
+    InputShapeError
+        A text cannot be read, a name comes twice, or one is missing where there are several shapes.
+    """
+    named: dict[str, tuple[int | None, ...]] = {}
+    for text in texts:
+        name, equals, shape = text.rpartition("=")
+        if not equals and len(texts) == 1:
+            return _extents(text, shape)
+        if not name:
+            raise InputShapeError(f"--input-shape {text}: of several shapes each needs its name, NAME=1x3x640x640")
+        if name in named:
+            raise InputShapeError(f"--input-shape {text}: the shape of '{name}' has been given already")
+        named[name] = _extents(text, shape)
+    return named or None
+
+
+def _extents(text: str, shape: str) -> tuple[int | None, ...]:
+    parts = shape.lower().replace(",", "x").split("x") if shape else []
+    if not all(part == "?" or (part.isascii() and part.isdigit()) for part in parts):
+        raise InputShapeError(f"--input-shape {text}: a shape is written 1x3x640x640, with ? for a free extent")
+    return tuple(None if part == "?" else int(part) for part in parts)
+
+
+def _load(args: argparse.Namespace) -> tvm.IRModule:
+    from .frontend import load
+
+    return load(args.model, parse_input_shapes(args.input_shape))
+
+
+def _explain(args: argparse.Namespace) -> None:
+    import relax_glue
+
+    report = relax_glue.explain(_load(args), exclude_ops=args.exclude, disable=args.disable)
+    text = _shown(report, args.json)
+    if args.output is None:
+        print(text)
+    else:
+        _write(args.output, text + "\n")
+
+
+def _optimize(args: argparse.Namespace) -> None:
+    import relax_glue
+
+    from .frontend import save
+
+    mod = relax_glue.optimize(
+        _load(args), exclude_ops=args.exclude, disable=args.disable, require_full_offload=args.require_full_offload
+    )
+    if args.output is None:
+        print(mod.script())
+        return
+    save(mod, args.output)
+    print(_shown(relax_glue.explain(mod), args.json))
+
+
+def _shown(report: Report, as_json: bool) -> str:
+    return report.to_json(indent=2) if as_json else str(report)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RelaxGlueError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from .demo import run_demo
+
+    run_demo()

@@ -1,0 +1,69 @@
+"""Load a model by the ending of its file name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import tvm
+
+from relax_glue.errors import ModelImportError
+
+from .input_shapes import InputShapes
+from .onnx import from_onnx
+from .saved import bind_shapes, read_saved
+from .tflite import from_tflite
+
+
+def load(path: str | os.PathLike[str], input_shapes: InputShapes | None = None) -> tvm.IRModule:
+    """Load a model of any kind that relax_glue reads.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        ``.onnx`` and ``.onnx.gz``, ``.tflite``, what `save` wrote (``.relax``), and TVMScript as text (``.relax``
+        or ``.py``; parsing it evaluates expressions in it, so read only files that you trust).
+    input_shapes : mapping of str to tuple of int, or tuple of int, optional
+        As in `from_onnx`. In a Relax module it fixes symbolic extents of the inputs of `main`.
+
+    Returns
+    -------
+    tvm.IRModule
+
+    Raises
+    ------
+    ModelImportError
+        The ending is unknown, or the file is not what its name says.
+    InputShapeError
+        A shape does not fit the model.
+    """
+    name = Path(path).name.lower()
+    for ending, reader in READERS.items():
+        if name.endswith(ending):
+            return reader(path, input_shapes)
+    raise ModelImportError(
+        f"{path} ends with none of {', '.join(READERS)}, so it is not known how to read it. A model in memory goes "
+        "to from_onnx, from_torch or from_tflite"
+    )
+
+
+def _read_tflite(path: Any, shapes: InputShapes | None) -> tvm.IRModule:
+    return bind_shapes(from_tflite(path), shapes)
+
+
+def _read_relax(path: Any, shapes: InputShapes | None) -> tvm.IRModule:
+    return bind_shapes(read_saved(path), shapes)
+
+
+READERS: Mapping[str, Callable[[Any, InputShapes | None], tvm.IRModule]] = MappingProxyType(
+    {
+        ".onnx": from_onnx,
+        ".onnx.gz": from_onnx,
+        ".tflite": _read_tflite,
+        ".relax": _read_relax,
+        ".py": _read_relax,
+    }
+)

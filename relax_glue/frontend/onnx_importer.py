@@ -1,0 +1,224 @@
+"""TVM's ONNX importer, with errors that name the node, variables named after nodes, and the repairs applied.
+
+The importer keeps its converters in a table that every import in the process shares. It is left alone: a subclass
+asks `repairs` first and falls back on the table, so other users of TVM in the same process see no change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from relax_glue.errors import ModelImportError, RelaxGlueError
+
+from .naming import last_line, names, variable_name
+from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
+from .repairs import REPAIRS, OnnxNode
+
+if TYPE_CHECKING:
+    import onnx
+
+# What TVM's table means as operators of ONNX Runtime's own domain. By name alone it would take an operator of any
+# domain for the ONNX one of the same name.
+MICROSOFT_OPS = names(
+    """
+    Attention BiasGelu EmbedLayerNormalization FastGelu Gelu MatMulInteger16 SkipLayerNormalization
+    """
+)
+# Entries of the table that are no operators of the default domain, or mean another one there.
+FOREIGN_OPS = (MICROSOFT_OPS - {"Gelu"}) | {"AllClassNMS"}
+# Converters that work on shapes as such. Every other one is given the shape as an int64 tensor.
+TAKES_SHAPES = names(
+    """
+    Cast CastLike Concat ConstantOfShape Equal Expand Gather Identity Reshape Resize Shape Slice Squeeze Unsqueeze
+    Where
+    """
+)
+# Converters whose single result is itself a tuple.
+RETURNS_ONE_TUPLE = names(
+    """
+    ConcatFromSequence Optional OptionalGetElement SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
+    SplitToSequence
+    """
+)
+
+
+def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
+    """Import a model that has been read, bound to its input shapes and folded.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A model with a name on every node.
+
+    Returns
+    -------
+    tvm.IRModule
+        One function `main`, with the weights as constants.
+
+    Raises
+    ------
+    ModelImportError
+        An operator that no converter knows, or a node that its converter refuses.
+    """
+    check_operators(model)
+    importer = _Importer(model.graph)
+    # The importer prints operands and warns of renamed inputs; what matters of that is in the errors.
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return importer.from_onnx(model.graph, opset_of(model))
+        except RelaxGlueError:
+            raise
+        except Exception as error:
+            raise ModelImportError(
+                f"the graph cannot be put together as a Relax function: {last_line(error)}"
+            ) from error
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Refuse operators that no converter knows, naming the first node of each.
+
+    Raises
+    ------
+    ModelImportError
+        At least one operator is unknown.
+    """
+    unknown: dict[str, str] = {}
+    for node in nodes(model.graph):
+        if not is_known(node):
+            domain = node.domain or "ai.onnx"
+            unknown.setdefault(f"{node.op_type} of domain {domain}", node.name)
+    if not unknown:
+        return
+    versions = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
+    listed = "; ".join(f"{operator}, first at node '{name}'" for operator, name in unknown.items())
+    raise ModelImportError(
+        f"no converter to Relax for: {listed}. (Operator sets of the model: {versions}.) Export the model "
+        "without it, or cut it off with onnx.utils.extract_model and import the rest"
+    )
+
+
+def is_known(node: onnx.NodeProto) -> bool:
+    """Tell whether TVM's table, or a repair, has this operator of this domain."""
+    table = onnx_frontend._get_convert_map()
+    if node.domain in DEFAULT_DOMAINS:
+        in_table = node.op_type in table and node.op_type not in FOREIGN_OPS
+        return in_table or node.op_type in REPAIRS or node.op_type == "If"
+    return node.domain == "com.microsoft" and node.op_type in MICROSOFT_OPS and node.op_type in table
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):
+    """One import. The methods without a docstring replace those of the base class."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        super().__init__(shape_dict={}, dtype_dict={})
+        self._read = names_read(graph)
+
+    def _sanitize_name(self, name: str) -> str:
+        return str(self._name_supply.fresh_name(variable_name(name)))
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Do nothing: `check_operators` has looked, by domain and into the branches too."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        self._convert_nodes(graph.node)
+        for value in graph.output:
+            self._nodes[value.name] = self._as_tensor(self._nodes[value.name])
+
+    def _convert_nodes(self, listed: Iterable[onnx.NodeProto]) -> None:
+        for node in listed:
+            try:
+                result = self._convert_if(node) if node.op_type == "If" else self._convert_node(node)
+                self._bind_results(node, result)
+            except RelaxGlueError:
+                raise
+            except Exception as error:
+                raise ModelImportError(self._refusal(node, error)) from error
+
+    def _convert_node(self, node: onnx.NodeProto) -> Any:
+        inputs = onnx_frontend.onnx_input(self._nodes[name] if name else None for name in node.input)
+        if node.op_type not in TAKES_SHAPES:
+            inputs = onnx_frontend.onnx_input(self._as_tensor(value) for value in inputs)
+        attrs = self._parse_attr(node.attribute)
+        repaired = self._repaired(node, inputs, attrs)
+        if repaired is None:
+            attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            repaired = self._convert_operator(node.op_type, inputs, attrs, self.opset)
+        if isinstance(repaired, relax.Call) and isinstance(repaired.ty, (relax.TensorType, relax.TupleType)):
+            # Bound here, the variable carries the name of the node to reports and to TensorRT's layers.
+            return self.bb.emit(repaired, name_hint=variable_name(node.name))
+        return repaired
+
+    def _repaired(self, node: onnx.NodeProto, inputs: Any, attrs: dict[str, Any]) -> Any:
+        repair = REPAIRS.get(node.op_type)
+        tensors = all(value is None or isinstance(value.ty, relax.TensorType) for value in inputs)
+        if repair is None or node.domain not in DEFAULT_DOMAINS or not tensors:
+            return None
+        read = [name if name in self._read else "" for name in node.output]
+        result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset))
+        return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
+
+    def _convert_if(self, node: onnx.NodeProto) -> relax.Expr:
+        attrs = self._parse_attr(node.attribute)
+        condition = self._as_tensor(self._nodes[node.input[0]])
+        if condition.ty.ndim != 0:
+            condition = self.bb.emit(relax.op.reshape(condition, ()))
+        branches = [self._convert_branch(attrs[name]) for name in ("then_branch", "else_branch")]
+        return self.bb.emit(relax.If(condition, *branches), name_hint=variable_name(node.name))
+
+    def _convert_branch(self, graph: onnx.GraphProto) -> relax.SeqExpr:
+        """Convert a branch into bindings of its own, so that it runs only where it is chosen."""
+        outer = dict(self._nodes)
+        self.bb._begin_binding_block()
+        for tensor in graph.initializer:
+            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+        self._convert_nodes(graph.node)
+        results = [self._as_tensor(self._nodes[value.name]) for value in graph.output]
+        result = self.bb.normalize(results[0] if len(results) == 1 else relax.Tuple(results))
+        block = self.bb._end_block()
+        self._nodes = outer
+        return relax.SeqExpr([block], result)
+
+    def _bind_results(self, node: onnx.NodeProto, result: Any) -> None:
+        single = node.op_type in RETURNS_ONE_TUPLE
+        if single or not isinstance(getattr(result, "ty", None), relax.TupleType):
+            self._nodes[node.output[0]] = result
+            return
+        for index, name in enumerate(node.output):
+            if not name:
+                continue
+            part = result[index] if isinstance(result, relax.Tuple) else relax.TupleGetItem(result, index)
+            self._nodes[name] = part if isinstance(result, relax.Tuple) else self.bb.emit(part)
+
+    def _as_tensor(self, value: Any) -> Any:
+        """Turn a shape or an integer of one into the int64 tensor that ONNX means."""
+        if value is None or isinstance(getattr(value, "ty", None), (relax.TensorType, relax.TupleType)):
+            return value
+        if not isinstance(value, relax.Expr) and not tvm.ir.is_prim_expr(value):
+            return value
+        if isinstance(value.ty, relax.ShapeType):
+            extents = list(value.values) if isinstance(value, relax.ShapeExpr) else [None]
+            if all(isinstance(extent, tirx.IntImm) for extent in extents):
+                return relax.const([int(extent) for extent in extents], "int64")
+            return self.bb.normalize(relax.op.shape_to_tensor(value))
+        if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+            return relax.const(value.value, str(value.ty.dtype))
+        shape = self.bb.normalize(relax.op.shape_to_tensor(relax.ShapeExpr([value])))
+        return self.bb.normalize(relax.op.reshape(shape, ()))
+
+    def _refusal(self, node: onnx.NodeProto, error: BaseException) -> str:
+        operands = ", ".join(
+            f"{name}: {getattr(self._nodes.get(name), 'ty', 'unknown')}" for name in node.input if name
+        )
+        return (
+            f"node '{node.name}' ({node.op_type}) cannot be converted: {last_line(error)}. Its inputs are "
+            f"{operands or 'none'}"
+        )

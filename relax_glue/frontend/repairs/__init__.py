@@ -1,0 +1,57 @@
+"""What TVM's ONNX importer gets wrong, or writes so that it cannot be offloaded, and how it is imported instead.
+
+This is the one place for it. Each function takes an ONNX node and returns the Relax expression of the same meaning, or
+None to leave the node, possibly with other operands or attributes, to TVM's converter. Each docstring tells the case
+that shows the fault, and each case is a test in tests/test_onnx_repairs.py.
+
+Three kinds of fault are mended. The importer builds several operators as TIR functions (`call_tir`), although Relax
+has the operator. It refuses forms that ONNX allows. And it reads some wrongly, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from tvm import relax
+
+from . import arithmetic, layers, movement, resize
+from .node import OnnxNode
+
+__all__ = ["REPAIRS", "OnnxNode", "Repair"]
+
+Repair = Callable[[OnnxNode], "relax.Expr | None"]
+
+REPAIRS: Mapping[str, Repair] = MappingProxyType(
+    {
+        "AveragePool": layers.pool,
+        "Cast": movement.cast,
+        "Clip": arithmetic.clip,
+        "ConvTranspose": layers.conv_transpose,
+        "Dropout": layers.first_result_only,
+        "Einsum": arithmetic.einsum,
+        "Elu": arithmetic.elu,
+        "Gather": movement.gather,
+        "IsInf": arithmetic.is_inf,
+        "LayerNormalization": layers.first_result_only,
+        "LpNormalization": arithmetic.lp_normalization,
+        "Max": arithmetic.chain(relax.op.maximum),
+        "MaxPool": layers.max_pool,
+        "Mean": arithmetic.mean,
+        "Min": arithmetic.chain(relax.op.minimum),
+        "NonMaxSuppression": layers.non_max_suppression,
+        "OneHot": arithmetic.one_hot,
+        "Pad": movement.pad,
+        "Pow": arithmetic.power,
+        "Resize": resize.resize,
+        "RoiAlign": layers.roi_align,
+        "Selu": arithmetic.selu,
+        "Slice": movement.slice_,
+        "Split": movement.split,
+        "Sum": arithmetic.chain(relax.op.add),
+        "ThresholdedRelu": arithmetic.thresholded_relu,
+        "Tile": movement.tile,
+        "TopK": arithmetic.top_k,
+        "Upsample": resize.upsample,
+    }
+)
