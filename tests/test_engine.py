@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from relax_glue.errors import BuildError, ConversionError, EngineWarning, PlanError, ProviderError, UnknownNameError
-from relax_glue.tensorrt import BuildOptions, engine
+from relax_glue.tensorrt import BuildOptions, engine, get_provider, precision
 from relax_glue.tensorrt.artifact import (
     Artifact,
     Plan,
@@ -81,6 +81,25 @@ def test_options_that_do_not_change_the_engine_share_a_key() -> None:
     base = engine_key(saved(), BuildOptions(), "p 1", "g")
     for same in (BuildOptions(cuda_graphs=False), BuildOptions(progress=False), BuildOptions(cache_size=1)):
         assert engine_key(saved(), same, "p 1", "g") == base
+
+
+def test_tf32_is_off_in_the_plan_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT-RTX writes into a plan whether the environment forbade TF32 when it was built."""
+    monkeypatch.delenv(precision.VARIABLE, raising=False)
+    without = obtain_plan(saved(), BuildOptions(cache=False)).data
+    with_it = obtain_plan(saved(), BuildOptions(cache=False, tf32=True)).data
+    assert precision.VARIABLE not in os.environ
+    monkeypatch.setenv(precision.VARIABLE, "0")
+    forbidden = obtain_plan(saved(), BuildOptions(cache=False, tf32=True)).data
+    assert without == forbidden != with_it
+
+
+def test_the_users_own_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(precision.VARIABLE, "1")
+    provider = get_provider()
+    with precision.float32(provider, tf32=False), precision.float32(provider, tf32=False):
+        assert os.environ[precision.VARIABLE] == "0"
+    assert os.environ[precision.VARIABLE] == "1"
 
 
 # options

@@ -15,7 +15,7 @@ from relax_glue.errors import DeviceError, ExecutionError
 from relax_glue.tensorrt import BuildOptions, execution
 from relax_glue.tensorrt.artifact import Artifact, TensorSpec
 from relax_glue.tensorrt.execution import Runner
-from relax_glue.tensorrt.tensors import Slot, device_of
+from relax_glue.tensorrt.tensors import Slot, device_of, read_header
 
 OURS, ARRIVED, DONE, NULL = 77, 1, 2, 0
 
@@ -125,6 +125,7 @@ def runner_of(**options: Any) -> tuple[Runner, Driver, Context]:
         artifact=Artifact("region", *SPECS, BuildOptions(**options), None, None),
         bound=["x", "y"],
         context=lambda: context,
+        precision=nullcontext,
         keep_kernels=lambda: driver.log.append(("kernels",)),
         said=lambda: "no reason",
     )
@@ -140,7 +141,7 @@ def stream_of_tvm(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def call(runner: Runner, x: int = 0x1000, y: int = 0x2000) -> None:
     tensors = [Tensor(x), Tensor(y)]
-    runner.run([tensor.handle for tensor in tensors])
+    runner.run([read_header(tensor.handle) for tensor in tensors])
 
 
 ENTER, LEAVE = ("follow", OURS, ARRIVED, NULL), ("follow", NULL, DONE, OURS)
@@ -149,7 +150,7 @@ ENTER, LEAVE = ("follow", OURS, ARRIVED, NULL), ("follow", NULL, DONE, OURS)
 def test_a_call_waits_for_tvms_stream_and_is_waited_for() -> None:
     runner, driver, context = runner_of(cuda_graphs=False)
     call(runner)
-    assert driver.log == [ENTER, ("enqueue", OURS), LEAVE, ("kernels",)]
+    assert driver.log == [ENTER, ("enqueue", OURS), ("kernels",), LEAVE]
     assert context.addresses == {"x": 0x1000, "y": 0x2000}
 
 
@@ -245,13 +246,14 @@ def test_wrong_tensors_are_named(name: str) -> None:
     tensors, said = WRONG[name]
     runner, driver, _ = runner_of()
     with pytest.raises((ExecutionError, DeviceError), match=said):
-        runner.run([tensor.handle for tensor in tensors])
+        runner.run([read_header(tensor.handle) for tensor in tensors])
     assert ("enqueue", OURS) not in driver.log
 
 
 def test_an_offset_is_added_and_strides_of_extents_of_one_mean_nothing() -> None:
     slot = Slot(TensorSpec("x", (1, 3), "float32"), "input", 0)
-    assert slot.address(Tensor(0x1000, (1, 3), byte_offset=256, strides=(999, 1)).handle) == 0x1100
+    strided = Tensor(0x1000, (1, 3), byte_offset=256, strides=(999, 1))
+    assert slot.address(read_header(strided.handle)) == 0x1100
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "int8", "uint8", "bool"])
@@ -261,19 +263,19 @@ def test_the_header_of_tvms_own_tensors_is_read_right(dtype: str) -> None:
     seen = []
     slot = Slot(TensorSpec("x", (2, 3), dtype), "input", 0)
     _call_with_handle(tensor, seen.append)
-    (handle,) = seen
-    assert device_of(handle) == (1, 0)
+    (header,) = seen
+    assert device_of(header) == (1, 0)
     with pytest.raises(DeviceError, match="cpu:0"):
-        slot.address(handle)
-    slot._type = ctypes.string_at(handle + 8, 8) + slot._type[8:]  # as if the CPU were the engine's device
-    assert slot.address(handle) == tensor.data_ptr()
+        slot.address(header)
+    slot._type = header[8:16] + slot._type[8:]  # as if the CPU were the engine's device
+    assert slot.address(header) == tensor.data_ptr()
 
 
 def _call_with_handle(tensor: tvm.runtime.Tensor, receive: Any) -> None:
     from tvm import tirx
 
     name = "relax_glue.test.receive"
-    tvm.register_global_func(name, lambda handle: receive(handle.value), override=True)
+    tvm.register_global_func(name, lambda handle: receive(read_header(handle.value)), override=True)
     param = tirx.Var("tensor", "handle")
     body = tirx.Evaluate(tirx.call_packed(name, param))
     function = tirx.PrimFunc([param], body).with_attr({"global_symbol": "f", "tirx.is_host_func": True})

@@ -155,9 +155,12 @@ def test_threads_with_a_machine_each() -> None:
     wanted = {seed: on_llvm(mod, inputs_of(mod, seed)) for seed in range(6)}
     failures: list[BaseException] = []
 
+    # one after another: TVM links each machine's code when it is made, which two threads cannot do at a time
+    machines = [relax.VirtualMachine(executable, tvm.cuda()) for _ in range(6)]
+
     def work(seed: int) -> None:
         try:
-            machine = relax.VirtualMachine(executable, tvm.cuda())
+            machine = machines[seed]
             given = tvm.runtime.tensor(inputs_of(mod, seed)[0], tvm.cuda())
             for _ in range(30):
                 close(flat(machine["main"](given)), wanted[seed])

@@ -12,7 +12,7 @@ from .checker import CheckReport, check
 from .codegen import Codegen, register_codegen
 from .options import BuildOptions
 from .provider import get_provider
-from .runtime import register_runtime, unload_engines
+from .runtime import can_run, register_runtime, unload_engines
 
 register_runtime()
 register_codegen()
@@ -21,6 +21,7 @@ __all__ = [
     "BuildOptions",
     "CheckReport",
     "Codegen",
+    "can_run",
     "check",
     "get_provider",
     "register_codegen",

@@ -19,6 +19,7 @@ from .cache import EngineCache, cache_of, engine_key
 from .cuda import gpu_name
 from .network import Network, build_network
 from .options import BuildOptions
+from .precision import float32
 from .progress import Reporter, monitor, progress_function
 from .provider import Provider, get_provider
 
@@ -98,7 +99,8 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
     recorder = provider.recorder()
     network.builder.builder.error_recorder = recorder
     try:
-        data = network.builder.builder.build_serialized_network(network.net, config)
+        with float32(provider, tf32=options.tf32):
+            data = network.builder.builder.build_serialized_network(network.net, config)
     finally:
         network.builder.builder.error_recorder = None
     if reporter is not None and reporter.error is not None:

@@ -17,6 +17,7 @@ import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tvm
@@ -26,6 +27,7 @@ from ..errors import DeviceError, ExecutionError, PlanError
 from .artifact import Artifact, Plan
 from .cache import cache_of, kernels_key
 from .cuda import Driver, Gpu
+from .precision import float32
 from .provider import Provider
 from .tensors import Slot, misaligned
 
@@ -58,9 +60,10 @@ class Engine:
         self.artifact = artifact
         self.plan = plan
         self.gpu = gpu
+        self._provider = provider
         self._recorder = provider.recorder()
         self._logger = provider.logger()
-        with gpu.driver.current(gpu.context):
+        with gpu.driver.current(gpu.context), self.precision():
             self._runtime = provider.trt.Runtime(self._logger)
             self._runtime.error_recorder = self._recorder
             self._engine = self._runtime.deserialize_cuda_engine(plan.data)
@@ -73,6 +76,10 @@ class Engine:
             raise PlanError(f"the engine of {artifact.symbol} has no output {', '.join(missing)}")
         # the builder may drop an input that nothing reads
         self.bound = [name if name in names else None for name in (*plan.inputs, *plan.outputs)]
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Return the context in which the engine may compile kernels: to load it and to run it first."""
+        return float32(self._provider, tf32=self.artifact.options.tf32)
 
     def context(self) -> Any:
         """Make an execution context; the engine's GPU is current."""
@@ -95,6 +102,14 @@ class Engine:
         self._recorder.clear()
         return text or "it gave no reason"
 
+    def __del__(self) -> None:
+        """Free in the order that TensorRT needs: it still calls the recorder and the logger as it goes."""
+        if sys.is_finalizing() or "_runtime" not in self.__dict__:
+            return
+        with self.gpu.driver.current(self.gpu.context):
+            for name in ("_kernels", "_engine", "_runtime"):
+                self.__dict__.pop(name, None)
+
 
 class Runner:
     """Runs an engine from one thread."""
@@ -107,20 +122,20 @@ class Runner:
         self._device = tvm.cuda(gpu.index)
         self._slots = [Slot(spec, "input", gpu.index) for spec in artifact.inputs]
         self._slots += [Slot(spec, "output", gpu.index) for spec in artifact.outputs]
-        with gpu.driver.current(gpu.context):
+        with gpu.driver.current(gpu.context), engine.precision():
             self._context = engine.context()
             self._stream = gpu.driver.stream()
             self._arrived, self._done = gpu.driver.event(), gpu.driver.event()
         self._graphs = _Graphs(gpu.driver) if artifact.options.cuda_graphs else None
         self._warm = False
 
-    def run(self, handles: Sequence[int]) -> None:
+    def run(self, headers: Sequence[bytes]) -> None:
         """Put one call on TVM's current stream.
 
         Parameters
         ----------
-        handles : Sequence[int]
-            Pointers to the `DLTensor` of each input, then of each output.
+        headers : Sequence[bytes]
+            The `DLTensor` of each input, then of each output.
 
         Raises
         ------
@@ -129,11 +144,11 @@ class Runner:
         DeviceError
             When a tensor is elsewhere.
         """
-        if len(handles) != len(self._slots):
+        if len(headers) != len(self._slots):
             raise ExecutionError(
-                f"{self._engine.artifact.symbol} is called with {len(handles)} tensors; it takes {len(self._slots)}"
+                f"{self._engine.artifact.symbol} is called with {len(headers)} tensors; it takes {len(self._slots)}"
             )
-        addresses = tuple([slot.address(handle) for slot, handle in zip(self._slots, handles, strict=True)])
+        addresses = tuple([slot.address(header) for slot, header in zip(self._slots, headers, strict=True)])
         driver, stream = self._driver, self._stream
         driver.push(self._home)
         try:
@@ -143,9 +158,6 @@ class Runner:
             driver.follow(caller, self._done, stream)
         finally:
             driver.pop()
-        if not self._warm:
-            self._warm = True
-            self._engine.keep_kernels()
 
     def _launch(self, addresses: tuple[int, ...], caller: int) -> None:
         """Put the engine on our stream, by graph if this is one to replay."""
@@ -163,6 +175,15 @@ class Runner:
             self._capture(addresses, graphs)
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
+        if self._warm:
+            self._execute(addresses)
+            return
+        with self._engine.precision():
+            self._execute(addresses)
+        self._warm = True
+        self._engine.keep_kernels()
+
+    def _execute(self, addresses: tuple[int, ...]) -> None:
         context = self._context
         for name, address in zip(self._engine.bound, addresses, strict=True):
             if name is not None and not context.set_tensor_address(name, address):
@@ -254,7 +275,7 @@ class _Kernels:
         if not provider.is_rtx:
             return None
         config = engine.create_runtime_config()
-        return _Kernels(engine, config, artifact, kernels_key(plan, gpu.name))
+        return _Kernels(engine, config, artifact, kernels_key(plan, artifact.options, gpu.name))
 
     def context(self) -> Any:
         return self._engine.create_execution_context(self._config)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
@@ -22,20 +22,22 @@ from .artifact import Artifact, Plan, SavedRegion, from_text
 from .cuda import Gpu, gpu
 from .engine import obtain_plan
 from .execution import Engine, Runner
-from .provider import Provider, get_provider
-from .tensors import CUDA, device_of
+from .provider import Provider, get_provider, installed
+from .tensors import CUDA, device_of, read_header
 
 RUN = "relax_glue.tensorrt.run"
 LOAD = "relax_glue.tensorrt.load"
 UNLOAD = "relax_glue.tensorrt.unload"
+
+Place: TypeAlias = tuple[str, tuple[int, int]]  # the key, and the type and number of the device
 
 
 class Runtime:
     """The engines of this process, and each thread's runners of them."""
 
     def __init__(self) -> None:
-        self._engines: dict[tuple[str, int], Engine] = {}
-        self._loading: dict[tuple[str, int], threading.Lock] = {}
+        self._engines: dict[Place, Engine] = {}
+        self._loading: dict[Place, threading.Lock] = {}
         self._lock = threading.Lock()
         self._local = threading.local()
 
@@ -54,16 +56,16 @@ class Runtime:
         int
             0 when it runs, 1 when it has to be loaded first.
         """
-        handles = [tensor.value for tensor in tensors]
-        place = (key, *device_of(handles[-1]))
+        headers = [read_header(tensor.value) for tensor in tensors]
+        place = (key, device_of(headers[-1]))
         runners = self._local.__dict__  # this thread's
         runner = runners.get(place)
         if runner is None:
-            engine = self._engines.get((key, place[2])) if place[1] == CUDA else None
+            engine = self._engines.get(place)
             if engine is None:
                 return 1
             runner = runners[place] = Runner(engine)
-        runner.run(handles)
+        runner.run(headers)
         return 0
 
     def load(self, key: str, text: str, *tensors: Any) -> None:
@@ -76,18 +78,18 @@ class Runtime:
         PlanError
             When the artifact is damaged, or its engine is refused and it carries no region to rebuild it from.
         """
-        kind, index = device_of(tensors[-1].value)
-        if kind != CUDA:
+        device = device_of(read_header(tensors[-1].value))
+        if device[0] != CUDA:
             raise DeviceError(
                 "this model holds TensorRT engines, and its virtual machine is not on a GPU: make it with "
                 "relax.VirtualMachine(module, tvm.cuda()), or compile the model without TensorRT"
             )
-        place = (key, index)
+        place = (key, device)
         with self._lock:
             loading = self._loading.setdefault(place, threading.Lock())
         with loading:  # one thread builds, the others of the same engine wait
             if place not in self._engines:
-                self._engines[place] = load_engine(Artifact.unpack(from_text(text)), gpu(index))
+                self._engines[place] = load_engine(Artifact.unpack(from_text(text)), gpu(device[1]))
         self.run(key, *tensors)
 
     def unload(self) -> None:
@@ -159,6 +161,15 @@ def register_runtime() -> None:
     for error in vars(errors).values():
         if isinstance(error, type) and issubclass(error, errors.RelaxGlueError):
             tvm_ffi.register_error(error.__name__, error)
+
+
+def can_run() -> bool:
+    """Say whether this machine can run engines: it has an NVIDIA GPU, and a TensorRT package is installed."""
+    try:
+        gpu(0)
+    except DeviceError:
+        return False
+    return bool(installed())
 
 
 def unload_engines() -> None:
