@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from relax_glue.ir import Graph, Node, Value, is_static
+from relax_glue.ir import Graph, Node, Value, same_shape
 from relax_glue.ir.views import normal_axis
 from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
 
@@ -23,6 +23,8 @@ from .base import rule_pass
 CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")
 FLOATS = ("float16", "float32", "float64")
+
+TOO_LARGE = Decline("a product leaves the range of the type")
 
 
 @rule(
@@ -45,15 +47,42 @@ def batch_norm_to_scale(node: Node, graph: Graph) -> Replacement | Decline:
         return Decline("a statistic is not constant")
     if graph.uses_of(Value(node)):
         return Decline("the whole tuple is used")
-    gamma, beta, mean, variance = (a.astype("float64") for a in arrays if a is not None)
-    factor = (gamma if attrs.scale else 1.0) / np.sqrt(variance + float(attrs.epsilon))
-    shift = (beta if attrs.center else 0.0) - mean * factor
+    factor, shift = (_rounded(a, x.dtype) for a in _scale_and_shift(attrs, [a for a in arrays if a is not None]))
+    if factor is None or shift is None:
+        return TOO_LARGE
     shape = [1] * len(x.shape)
     shape[normal_axis(int(attrs.axis), len(shape))] = -1
-    operands = [graph.constant(a.reshape(shape).astype(x.dtype)) for a in (factor, shift)]
-    scaled = graph.emit(relax.op.multiply, x, operands[0])
+    scaled = graph.emit(relax.op.multiply, x, graph.constant(factor.reshape(shape)))
     # at inference the running statistics come back as they went in
-    return [graph.emit(relax.op.add, scaled, operands[1]), statistics[2], statistics[3]]
+    return [graph.emit(relax.op.add, scaled, graph.constant(shift.reshape(shape))), statistics[2], statistics[3]]
+
+
+def _scale_and_shift(attrs: object, statistics: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a normalisation multiplies by and what it adds then, in float64."""
+    gamma, beta, mean, variance = (a.astype("float64") for a in statistics)
+    with np.errstate(all="ignore"):  # a negative variance gives NaN here as it does in the kernel
+        factor = (gamma if attrs.scale else 1.0) / np.sqrt(variance + float(attrs.epsilon))
+        return factor, (beta if attrs.center else 0.0) - mean * factor
+
+
+def _rounded(exact: np.ndarray, dtype: str) -> np.ndarray | None:
+    """Return float64 values in a float type, or None where a finite one has no finite value there."""
+    with np.errstate(all="ignore"):
+        found = exact.astype(dtype)
+    return found if np.array_equal(np.isfinite(found), np.isfinite(exact)) else None
+
+
+def _scaled_weight(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """Return a weight times a factor in the weight's type, or None where it leaves the range of the type.
+
+    A factor of 1e-5 on float16 weights leaves subnormals with a few bits: then the result is multiplied instead.
+    """
+    exact = weight.astype("float64") * factor
+    found = _rounded(exact, weight.dtype.name)
+    if found is None or not exact.size:
+        return None
+    largest = np.abs(np.where(np.isfinite(exact), exact, 0)).max()
+    return found if largest == 0 or largest >= np.finfo(weight.dtype).tiny else None
 
 
 def _factor_and_other(node: Node) -> tuple[Value, Value] | None:
@@ -112,13 +141,12 @@ def scale_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
     vector = _per_channel(factor.array, (*[1] * axes[0], extent, *[1] * (conv.value.ndim - axes[0] - 1)), axes[0])
     if vector is None:
         return Decline("the constant does not vary along the channels alone")
-    scaled = weight.astype("float64") * vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)])
-    return graph.rebuild(conv, [conv.inputs[0], graph.constant(scaled.astype(weight.dtype))])
+    scaled = _scaled_weight(weight, vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)]))
+    return TOO_LARGE if scaled is None else graph.rebuild(conv, [conv.inputs[0], graph.constant(scaled)])
 
 
 def _keeps_shape(node: Node, inner: Node) -> bool:
-    shape = inner.shape_of(None)
-    return shape is not None and node.value.ndim == len(shape) and node.value.dtype == inner.value.dtype
+    return same_shape(node.shape_of(None), inner.shape_of(None)) and node.value.dtype == inner.value.dtype
 
 
 @rule(
@@ -138,13 +166,13 @@ def scale_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
     if not graph.single_use(found[1]) or weight is None or weight.ndim < 2 or weight.dtype.name not in FLOATS:
         return Decline("the product has other users or its weight is no constant float matrix")
     shape = product.shape_of(None)
-    if not is_static(shape) or shape is None or not shape or node.value.shape != shape:
-        return Decline("the product's shape is not static or grows")
+    if not shape or not isinstance(shape[-1], int) or not _keeps_shape(node, product):
+        return Decline("the columns of the product are not static, or it grows")
     vector = _per_channel(found[0].array, shape, len(shape) - 1)
     if vector is None:
         return Decline("the constant does not vary along the columns alone")
-    scaled = (weight.astype("float64") * vector).astype(weight.dtype)
-    return graph.rebuild(product, [product.inputs[0], graph.constant(scaled)])
+    scaled = _scaled_weight(weight, vector)
+    return TOO_LARGE if scaled is None else graph.rebuild(product, [product.inputs[0], graph.constant(scaled)])
 
 
 @rule(
@@ -163,17 +191,17 @@ def scale_before_shift(node: Node, graph: Graph) -> Replacement | Decline:
     if inner is None or inner[1].op not in CONVOLUTIONS + TRANSPOSED + ("relax.matmul",):
         return Decline("the sum is not of a convolution or matrix product and a constant")
     factor, shift, x = found[0], inner[0], inner[1]
-    if not graph.single_use(x) or x.dtype not in FLOATS:
-        return Decline("the convolution has other users or is no float")
-    if x.ndim != node.value.ndim or factor.array.ndim > x.ndim or shift.array.ndim > x.ndim:
-        return Decline("the rank grows")
-    if x.shape is None or node.value.shape is None or not is_static(x.shape) or x.shape != node.value.shape:
-        return Decline("the result is larger than the convolution's, or its shape is not static")
-    product = shift.array.astype("float64") * factor.array.astype("float64")
-    if product.size > max(shift.array.size, factor.array.size):
+    if not graph.single_use(x) or x.dtype not in FLOATS or x.node.inputs[1].op != "constant":
+        return Decline("the convolution has other users, no constant weight, or is no float")
+    if not _keeps_shape(node, x.node):
+        return Decline("the result is larger than the convolution's")
+    product = _rounded(shift.array.astype("float64") * factor.array.astype("float64"), x.dtype)
+    if product is None:
+        return TOO_LARGE
+    if product.size > max(np.size(shift.array), np.size(factor.array)):
         return Decline("the constants vary along different axes")
     scaled = graph.emit(relax.op.multiply, x, factor)
-    return graph.emit(relax.op.add, scaled, graph.constant(product.astype(x.dtype)))
+    return graph.emit(relax.op.add, scaled, graph.constant(product))
 
 
 RULES = RuleSet.of(batch_norm_to_scale, scale_into_conv, scale_into_matmul, scale_before_shift)

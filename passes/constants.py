@@ -94,8 +94,8 @@ def _operands(node: Node) -> list[np.ndarray | tuple[np.ndarray, ...] | None]:
 
 
 def _empty(node: Node, graph: Graph) -> Replacement | Decline:
-    types = node.ty.fields if isinstance(node.ty, relax.TupleType) else [node.ty]
-    values = [Value(node, k) for k in range(len(types))] if len(types) > 1 else [node.value]
+    whole = not isinstance(node.ty, relax.TupleType)
+    values = [node.value] if whole else [Value(node, k) for k in range(len(node.ty.fields))]
     if any(not is_static(v.shape) or v.dtype is None for v in values):
         return Decline("the result's shape is not static")
     if not all(0 in (v.shape or ()) for v in values):
