@@ -1,7 +1,7 @@
 """Reshapes: `reshape`, `flatten`, `nn.batch_flatten`, `expand_dims` and `squeeze` become one `reshape`, in full.
 
-The reshapes around a reduction go into its `keepdims` or its axes (`passes.reduce`), those around a linear layer
-go away (`passes.linear`).
+The reshapes around a reduction go into its `keepdims` or its axes (`passes.reduce`), those around a matmul or a
+pointwise operator go away (`passes.linear`, `passes.between_reshapes`).
 
 TensorRT makes one shuffle layer of each of them, and TVM's TensorRT table takes neither `flatten` nor `squeeze`
 without axes. In one form a chain of them is one reshape, and a chain that ends where it began is none. A
@@ -19,7 +19,7 @@ from relax_glue.ir.views import RESHAPES, emit_movement, moves_nothing
 from relax_glue.movement import Reshape
 from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
 
-from . import linear, reduce
+from . import between_reshapes, linear, reduce
 from .base import rule_pass
 
 NOT_PROVED = Decline("the result is not proved to hold the operand's elements in another shape")
@@ -63,7 +63,12 @@ def reshape_normal_form(node: Node, graph: Graph) -> Replacement | Decline:
     return emit_movement(graph, node.view, node.inputs[0])
 
 
-RULES = RuleSet.of(nop_reshape, reshape_of_reshape, reshape_normal_form) + reduce.RULES + linear.RULES
+RULES = (
+    RuleSet.of(nop_reshape, reshape_of_reshape, reshape_normal_form)
+    + reduce.RULES
+    + linear.RULES
+    + between_reshapes.RULES
+)
 
 
 def CanonicalizeReshape(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:

@@ -1,9 +1,13 @@
+import itertools
+
 import numpy as np
 import pytest
 from pass_case import declines, fires, random_inputs
 from script_case import script
+from tvm import relax
 
 from relax_glue.passes import CanonicalizeReshape
+from relax_glue.passes.between_reshapes import shape_before
 from relax_glue.passes.reduce import blocks
 
 RESHAPE = CanonicalizeReshape()
@@ -276,3 +280,174 @@ def test_what_is_added_by_row_stays():
             c=(10, 1),
         ),
     )
+
+
+# -- matmuls of attention --------------------------------------------------------------------------------
+
+HEADS = dict(q=(2, 3, 5, 4), k=(2, 3, 4, 6))
+
+
+def attention(back=(2, 3, 5, 6), **params):
+    return script(
+        "a = R.reshape(q, R.shape([6, 5, 4]))",
+        "b = R.reshape(k, R.shape([6, 4, 6]))",
+        "m = R.matmul(a, b)",
+        f"gv = R.reshape(m, R.shape({list(back)}))",
+        **(params or HEADS),
+    )
+
+
+def test_batch_axes_that_come_back_stay_apart():
+    before = attention()
+    fires(RESHAPE, before, script("gv = R.matmul(q, k)", **HEADS), inputs=floats(before))
+
+
+def test_transposed_matrices_are_transposed_in_place():
+    params = dict(q=(2, 3, 5, 4), k=(2, 3, 6, 4))
+    before = script(
+        "a = R.reshape(q, R.shape([6, 5, 4]))",
+        "b = R.reshape(k, R.shape([6, 6, 4]))",
+        "c = R.permute_dims(b, [0, 2, 1])",
+        "m = R.matmul(a, c)",
+        "gv = R.reshape(m, R.shape([2, 3, 5, 6]))",
+        **params,
+    )
+    expected = script("c = R.permute_dims(k, [0, 1, 3, 2])", "gv = R.matmul(q, c)", **params)
+    fires(RESHAPE, before, expected, inputs=floats(before))
+
+
+def test_an_operand_of_another_shape_keeps_one_reshape():
+    params = dict(q=(2, 3, 5, 4), k=(1, 6, 4, 6))
+    before = attention(**params)
+    expected = script("b = R.reshape(k, R.shape([2, 3, 4, 6]))", "gv = R.matmul(q, b)", **params)
+    fires(RESHAPE, before, expected, inputs=floats(before))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        attention(back=(2, 3, 30)),  # the matrices are reshaped
+        attention(back=(6, 30)),
+        script(  # one operand is no reshape
+            "a = R.reshape(q, R.shape([6, 5, 4]))",
+            "m = R.matmul(a, k)",
+            "gv = R.reshape(m, R.shape([2, 3, 5, 6]))",
+            q=(2, 3, 5, 4),
+            k=(6, 4, 6),
+        ),
+        script(  # the batch is broadcast
+            "a = R.reshape(q, R.shape([6, 5, 4]))",
+            "b = R.reshape(k, R.shape([1, 4, 6]))",
+            "m = R.matmul(a, b)",
+            "gv = R.reshape(m, R.shape([2, 3, 5, 6]))",
+            q=(2, 3, 5, 4),
+            k=(4, 1, 6),
+        ),
+        script(  # an operand has another user
+            "a = R.reshape(q, R.shape([6, 5, 4]))",
+            "b = R.reshape(k, R.shape([6, 4, 6]))",
+            "m = R.matmul(a, b)",
+            "n = R.nn.relu(a)",
+            "p = R.reshape(m, R.shape([2, 3, 5, 6]))",
+            "gv = (n, p)",
+            **HEADS,
+        ),
+    ],
+)
+def test_other_matmuls_keep_their_reshapes(case):
+    declines(RESHAPE, case)
+
+
+# -- pointwise operators ---------------------------------------------------------------------------------
+
+
+def test_a_pointwise_operator_is_done_in_the_shape_that_comes_back():
+    before = script(
+        "a = R.reshape(x, R.shape([6, 4]))", "b = R.negative(a)", "gv = R.reshape(b, R.shape([2, 3, 4]))", x=(2, 3, 4)
+    )
+    fires(RESHAPE, before, script("gv = R.negative(x)", x=(2, 3, 4)))
+
+
+def test_an_operand_follows_with_whole_groups():
+    params = dict(x=(4, 2, 3), c=(1, 4, 1, 3))
+    before = script(
+        "a = R.reshape(x, R.shape([1, 4, 2, 3]))",
+        "b = R.subtract(c, a)",
+        "gv = R.reshape(b, R.shape([4, 2, 3]))",
+        **params,
+    )
+    expected = script("d = R.reshape(c, R.shape([4, 1, 3]))", "gv = R.subtract(d, x)", **params)
+    fires(RESHAPE, before, expected)
+
+
+def test_a_constant_follows_by_itself():
+    before = script(
+        "a = R.reshape(x, R.shape([6, 4]))",
+        "b = R.add(a, c)",
+        "gv = R.reshape(b, R.shape([2, 3, 4]))",
+        x=(2, 3, 4),
+        c=(6, 1),
+    )
+    column = np.arange(6, dtype="float32").reshape(6, 1)
+    bind = relax.transform.BindParams("main", {"c": column})
+    expected = script("gv = R.add(x, c)", x=(2, 3, 4), c=(2, 3, 1))
+    expected = relax.transform.BindParams("main", {"c": column.reshape(2, 3, 1)})(expected)
+    fires(RESHAPE, bind(before), expected)
+
+
+def test_both_operands_may_come_back():
+    params = dict(x=(2, 3, 4), y=(2, 3, 4))
+    before = script(
+        "a = R.reshape(x, R.shape([24]))",
+        "b = R.reshape(y, R.shape([24]))",
+        "c = R.multiply(a, b)",
+        "gv = R.reshape(c, R.shape([2, 3, 4]))",
+        **params,
+    )
+    fires(RESHAPE, before, script("gv = R.multiply(x, y)", **params))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # 3 of the 6 rows are no whole group of axes
+        ["a = R.reshape(x, R.shape([2, 3, 4]))", "b = R.add(a, c)", "gv = R.reshape(b, R.shape([6, 4]))"],
+        # the result has another shape
+        ["a = R.reshape(x, R.shape([4, 6]))", "b = R.negative(a)", "gv = R.reshape(b, R.shape([8, 3]))"],
+        # other users
+        ["a = R.reshape(x, R.shape([24]))", "b = R.abs(a)", "d = R.reshape(b, R.shape([6, 4]))", "gv = (a, d)"],
+        ["a = R.reshape(x, R.shape([24]))", "b = R.abs(a)", "d = R.reshape(b, R.shape([6, 4]))", "gv = (b, d)"],
+    ],
+)
+def test_other_pointwise_operators_keep_their_reshapes(lines):
+    declines(RESHAPE, script(*lines, x=(6, 4), c=(3, 1)))
+
+
+def test_two_operands_that_need_reshapes_are_too_many():
+    declines(
+        RESHAPE,
+        script(
+            "a = R.reshape(x, R.shape([1, 2, 3]))",
+            "b = R.less(c, d)",
+            "e = R.where(b, a, d)",
+            "gv = R.reshape(e, R.shape([2, 3]))",
+            x=(2, 3),
+            c=(1, 2, 3),
+            d=(1, 1, 3),
+        ),
+    )
+
+
+def test_an_operand_before_a_reshape_is_the_same_after_it():
+    """Every way to broadcast over (2, 3, 1, 4), reshaped to shapes with the same elements."""
+    result = (2, 3, 1, 4)
+    operands = list(itertools.product((1, 2), (1, 3), (1,), (1, 4)))
+    followed = 0
+    for target, shape in itertools.product([(2, 3, 4), (6, 4), (2, 12), (24,), (1, 2, 3, 2, 2), (3, 8)], operands):
+        array = np.arange(int(np.prod(shape))).reshape(shape)
+        found = shape_before(shape, result, target)
+        if found is not None:
+            followed += 1
+            right = np.broadcast_to(array, result).reshape(target)
+            np.testing.assert_array_equal(np.broadcast_to(array.reshape(found), target), right)
+    assert followed == 8 + 4 + 4 + 2 + 8 + 2

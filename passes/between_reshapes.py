@@ -1,0 +1,101 @@
+"""Pointwise operators between a reshape and the way back.
+
+    reshape(f(reshape(x)))     ->  f(x)               where the result has x's shape
+    reshape(f(reshape(x), c))  ->  f(x, reshape(c))   where c spans whole groups of axes, or has 1 there
+
+Swin adds its mask so: (w, h, n, n) gets an axis of 1 in front, and loses it again. Two reshapes go, at most one
+comes, and that one is folded where c is a constant. (rules.md R08 to R10, R12, the cases that only remove.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
+from relax_glue.ir.views import RESHAPES, emit_movement
+from relax_glue.movement import Reshape
+from relax_glue.rewrite import Decline, Replacement, RuleSet, rule
+
+from .pointwise import BINARY, UNARY, WHERE
+from .reduce import blocks
+
+
+def shape_before(shape: Sequence[Extent], result: Sequence[Extent], target: Sequence[Extent]) -> list[Extent] | None:
+    """Return the shape in which an operand of a pointwise operator follows a reshape of the result.
+
+    Parameters
+    ----------
+    shape : sequence of extents
+        The operand's shape, which broadcasts to `result`.
+    result, target : sequence of extents
+        The shape of the operator's result, and what that is reshaped to.
+
+    Returns
+    -------
+    shape : list of extents or None
+        It broadcasts to `target` and then holds the same elements in the same places. None where the operand
+        has extents of 1 in part of a group of axes that the reshape joins or cuts.
+    """
+    groups = blocks(target, result)
+    if groups is None:
+        return None
+    own = [1] * (len(result) - len(shape)) + list(shape)
+    found: list[Extent] = []
+    for new, old in groups:
+        whole = [same(own[a], result[a]) for a in old]
+        if all(whole):
+            found += [target[a] for a in new]
+        elif all(same(own[a], 1) for a in old):
+            found += [1] * len(new)
+        else:
+            return None
+    return found
+
+
+def _source(value: Value, target: Sequence[Extent]) -> Value | None:
+    """Return x where a value is reshape(x) and x has the shape `target`, else None."""
+    if not isinstance(value.node.view, Reshape):
+        return None
+    x = value.node.inputs[0]
+    return x if same_shape(x.shape, target) else None
+
+
+def _reshaped(graph: Graph, value: Value, shape: Sequence[Extent]) -> Value:
+    """Return a value in another shape, folded where it is a constant."""
+    if value.array is not None:
+        return graph.constant(value.array.reshape([int(e) for e in shape]))
+    return emit_movement(graph, Reshape(tuple(shape)), value)
+
+
+@rule(
+    "pointwise-between-reshapes",
+    *RESHAPES,
+    equation="reshape(f(reshape(x), c)) -> f(x, reshape(c)) where the result has the shape of x",
+    producers=(*BINARY, *UNARY, WHERE),
+    single_use=(0,),
+    source="R08 to R10, R12",
+)
+def pointwise_between_reshapes(node: Node, graph: Graph) -> Replacement | Decline:
+    """Compute in the shape that x has and the result gets."""
+    pointwise, result = node.inputs[0].node, node.inputs[0].shape
+    if not isinstance(node.view, Reshape) or result is None or any(v.shape is None for v in pointwise.inputs):
+        return Decline("a shape is unknown")
+    target = node.view.shape
+    sources = [_source(v, target) for v in pointwise.inputs]
+    if not any(x is not None and graph.single_use(v) for x, v in zip(sources, pointwise.inputs, strict=True)):
+        return Decline("no operand is a reshape of the result's shape that goes with it")
+    others = [v for x, v in zip(sources, pointwise.inputs, strict=True) if x is None]
+    shapes = [shape_before(v.shape or (), result, target) for v in others]
+    if any(s is None for s in shapes):
+        return Decline("an operand does not follow the reshape")
+    if sum(_needs_reshape(v, s or ()) for v, s in zip(others, shapes, strict=True)) > 1:
+        return Decline("more than one operand would need a reshape")
+    follow = iter([_reshaped(graph, v, s or ()) for v, s in zip(others, shapes, strict=True)])
+    return graph.rebuild(pointwise, [next(follow) if x is None else x for x in sources])
+
+
+def _needs_reshape(value: Value, shape: Sequence[Extent]) -> bool:
+    return value.array is None and not same_shape(value.shape, shape)
+
+
+RULES = RuleSet.of(pointwise_between_reshapes)
