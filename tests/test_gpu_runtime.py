@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.dpl import TuplePattern, is_op, wildcard
 
 import relax_glue.tensorrt as trt
-from relax_glue.errors import DeviceError, EngineWarning, PlanError
+from relax_glue.errors import DeviceError, EngineWarning, PlanError, RelaxGlueError
 from relax_glue.tensorrt import codegen, cuda, execution
 from relax_glue.tensorrt.artifact import Artifact, Plan
 
@@ -321,6 +321,40 @@ def test_wrong_inputs_are_refused(given: str) -> None:
     with pytest.raises((ValueError, RuntimeError)):
         machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(array), tvm.cuda()) for array in bad])
     close(on_gpu(machine, [good]), on_llvm(mod, [good]))
+
+
+def test_without_memory_it_is_an_error_and_nothing_is_lost() -> None:
+    mod = conv_module(channels=64, size=512)
+    machine = machine_of(mod)
+    given = tvm.runtime.tensor(inputs_of(mod)[0], tvm.cuda())
+    wanted = on_llvm(mod, inputs_of(mod))
+    close(flat(machine["main"](given)), wanted)  # TVM's pool has room for the result from now on
+    trt.unload_engines()
+    ballast = []
+    size = 64 << 30
+    while size > 64 << 10:
+        try:
+            ballast.append(tvm.runtime.empty((size,), "uint8", tvm.cuda()))
+        except RuntimeError:
+            size //= 2
+    with pytest.raises(RelaxGlueError) as raised:
+        machine["main"](given)
+    print("out of memory:", raised.value)
+    ballast.clear()
+    close(flat(machine["main"](given)), wanted)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_tf32_is_off_unless_asked_for(first: bool) -> None:
+    """In either order in one process; each process sees one order first."""
+    mod = conv_module(channels=64, size=64)
+    inputs = inputs_of(mod)
+    wanted = on_llvm(mod, inputs)[0]
+    for tf32 in (first, not first):
+        got = on_gpu(machine_of(mod, trt.BuildOptions(cache=False, tf32=tf32)), inputs)[0]
+        error = np.abs(got - wanted).max() / np.abs(wanted).max()
+        print("tf32", tf32, "error", error)
+        assert tf32 or error < 1e-5
 
 
 def test_results_are_tvms_own_tensors() -> None:

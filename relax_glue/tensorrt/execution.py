@@ -53,6 +53,8 @@ class Engine:
     ------
     PlanError
         When the plan is for another TensorRT or GPU, or TensorRT refuses it.
+    ExecutionError
+        When the GPU has no memory for it.
     """
 
     def __init__(self, artifact: Artifact, plan: Plan, provider: Provider, gpu: Gpu) -> None:
@@ -68,7 +70,7 @@ class Engine:
             self._runtime.error_recorder = self._recorder
             self._engine = self._runtime.deserialize_cuda_engine(plan.data)
             if self._engine is None:
-                raise PlanError(f"{provider} refuses the engine of {artifact.symbol}: {self.said()}")
+                raise self._refusal()
             self._kernels = _Kernels.of(self._engine, provider, artifact, plan, gpu)
         names = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
         missing = sorted(set(plan.outputs) - names)
@@ -76,6 +78,12 @@ class Engine:
             raise PlanError(f"the engine of {artifact.symbol} has no output {', '.join(missing)}")
         # the builder may drop an input that nothing reads
         self.bound = [name if name in names else None for name in (*plan.inputs, *plan.outputs)]
+
+    def _refusal(self) -> Exception:
+        said = self.said()
+        if "memory" in said.lower():  # no fault of the plan: another one would fare no better
+            return ExecutionError(f"the engine of {self.artifact.symbol} does not fit on {self.gpu.name}: {said}")
+        return PlanError(f"{self._provider} refuses the engine of {self.artifact.symbol}: {said}")
 
     def precision(self) -> AbstractContextManager[None]:
         """Return the context in which the engine may compile kernels: to load it and to run it first."""

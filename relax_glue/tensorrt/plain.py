@@ -6,7 +6,7 @@ against), and the form in which a region is written down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -122,7 +122,7 @@ class _Writer:
             for item in value.fields:
                 self._find_constants(item)
 
-    def _arg(self, arg: relax.Expr, scope: dict[relax.Var, Value]) -> relax.Expr:
+    def _arg(self, arg: relax.Expr, scope: Mapping[relax.Var, Value]) -> relax.Expr:
         if isinstance(arg, relax.Var):
             return self._value(scope[arg])
         if isinstance(arg, relax.Tuple):

@@ -97,7 +97,7 @@ class Reporter:
 def monitor(trt: Any, reporter: Reporter) -> Any:
     """Return the `IProgressMonitor` that feeds a reporter; keep it alive as long as the build config."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+    class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
 

@@ -32,6 +32,13 @@ UNLOAD = "relax_glue.tensorrt.unload"
 Place: TypeAlias = tuple[str, tuple[int, int]]  # the key, and the type and number of the device
 
 
+class _Runners(threading.local):
+    """The runners of each thread; they go when their thread ends."""
+
+    def __init__(self) -> None:
+        self.of_this_thread: dict[Place, Runner] = {}
+
+
 class Runtime:
     """The engines of this process, and each thread's runners of them."""
 
@@ -39,7 +46,7 @@ class Runtime:
         self._engines: dict[Place, Engine] = {}
         self._loading: dict[Place, threading.Lock] = {}
         self._lock = threading.Lock()
-        self._local = threading.local()
+        self._runners = _Runners()
 
     def run(self, key: str, *tensors: Any) -> int:
         """Run an engine.
@@ -58,7 +65,7 @@ class Runtime:
         """
         headers = [read_header(tensor.value) for tensor in tensors]
         place = (key, device_of(headers[-1]))
-        runners = self._local.__dict__  # this thread's
+        runners = self._runners.of_this_thread
         runner = runners.get(place)
         if runner is None:
             engine = self._engines.get(place)
@@ -96,7 +103,7 @@ class Runtime:
         """Free all engines; a model that is called again loads its own again."""
         with self._lock:
             self._engines = {}
-            self._local = threading.local()
+            self._runners = _Runners()
 
 
 def load_engine(artifact: Artifact, where: Gpu) -> Engine:
