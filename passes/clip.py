@@ -74,6 +74,10 @@ def minimum_maximum_to_clip(node: Node, graph: Graph) -> Replacement | Decline:
     return _clip(node, graph, outer[1], inner[1], inner[0])
 
 
+def _is_float(node: Node) -> bool:
+    return (node.value.dtype or "").startswith(("float", "bfloat"))
+
+
 def _maximum_first(node: Node, graph: Graph) -> tuple[float, float, Value] | Decline:
     """Return (l, h, x) of minimum(maximum(x, l), h), where relu(x) is maximum(x, 0)."""
     outer = scalar_operand(node)
@@ -81,7 +85,7 @@ def _maximum_first(node: Node, graph: Graph) -> tuple[float, float, Value] | Dec
         return NOT_SCALAR
     inner = node.inputs[0].node
     if inner.op == "relax.nn.relu":
-        return 0.0, outer[1], inner.inputs[0]
+        return (0.0 if _is_float(node) else 0), outer[1], inner.inputs[0]
     found = scalar_operand(inner)
     return NOT_SCALAR if found is None else (found[1], outer[1], found[0])
 
@@ -96,7 +100,7 @@ def _maximum_first(node: Node, graph: Graph) -> tuple[float, float, Value] | Dec
 )
 def maximum_minimum_to_clip_integers(node: Node, graph: Graph) -> Replacement | Decline:
     """Integers have no NaN, so the order does not matter."""
-    if (node.value.dtype or "").startswith(("float", "bfloat")):
+    if _is_float(node):
         return Decline("a NaN would become the other bound")
     found = _maximum_first(node, graph)
     return found if isinstance(found, Decline) else _clip(node, graph, *found)
