@@ -77,7 +77,7 @@ class Network:
         self.builder = builder
         self.provider: Provider = builder.provider
         self.trt: Any = builder.provider.trt
-        self.net: Any = builder.network()
+        self.net = builder.network()
         self._recorder = builder.provider.recorder()
         self.net.error_recorder = self._recorder
         self.inputs: list[Input] = []
@@ -376,10 +376,10 @@ def build_network(
     """
     if not isinstance(provider, Provider):
         provider = get_provider(provider)
-    if registry is None:
-        from .converters import REGISTRY as registry
+    from .converters import REGISTRY  # the converters' modules import this one
+
     network = Network(provider.builder())
-    network.build(flatten(function), registry)
+    network.build(flatten(function), REGISTRY if registry is None else registry)
     return network
 
 

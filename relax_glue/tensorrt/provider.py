@@ -16,17 +16,12 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProviderError
 
 if TYPE_CHECKING:
-    import tensorrt as trt
-
-    Module = trt
-else:
-    Module = ModuleType
+    import tensorrt  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 PACKAGES = ("tensorrt", "tensorrt_rtx")
 VARIABLE = "RELAX_GLUE_TENSORRT"
@@ -103,9 +98,9 @@ class Builder:
     """A TensorRT builder, and the networks and configurations it makes."""
 
     provider: Provider
-    builder: Any
+    builder: tensorrt.Builder
 
-    def network(self) -> Any:
+    def network(self) -> tensorrt.INetworkDefinition:
         """Make an empty, strongly typed `INetworkDefinition`."""
         flags = self.provider.trt.NetworkDefinitionCreationFlag.__members__
         bits = 0
@@ -113,7 +108,7 @@ class Builder:
             bits |= 1 << int(flags["STRONGLY_TYPED"])
         return self.builder.create_network(bits)
 
-    def config(self, *, tf32: bool = False) -> Any:
+    def config(self, *, tf32: bool = False) -> tensorrt.IBuilderConfig:
         """Make an `IBuilderConfig`; TF32, which TensorRT has on by default, is off unless asked for."""
         config = self.builder.create_builder_config()
         flag = self.provider.trt.BuilderFlag.TF32
@@ -184,7 +179,7 @@ def _logger(trt: Any) -> Any:
         trt.ILogger.INFO: logging.DEBUG,  # TensorRT's info is a build log of hundreds of lines
     }
 
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):
         """Passes messages on; verbose ones, one for each tactic, are dropped."""
 
         def __init__(self) -> None:
@@ -199,7 +194,7 @@ def _logger(trt: Any) -> Any:
 
 
 def _recorder_type(trt: Any) -> Callable[[], Any]:
-    class Recorder(trt.IErrorRecorder):  # type: ignore[misc]
+    class Recorder(trt.IErrorRecorder):
         """Keeps the texts of errors."""
 
         def __init__(self) -> None:

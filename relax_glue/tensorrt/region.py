@@ -9,7 +9,7 @@ only if nobody else reads that one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -205,7 +205,7 @@ def leaves(value: Value) -> Iterator[Value]:
         yield value
 
 
-def _variables(args: Iterator[relax.Expr]) -> Iterator[relax.Var]:
+def _variables(args: Iterable[relax.Expr]) -> Iterator[relax.Var]:
     """Yield the variables in call arguments, one for each place where it stands."""
     for arg in args:
         if isinstance(arg, relax.Var):

@@ -98,7 +98,7 @@ def _accepts_arange(call: relax.Call) -> Refusal | str | None:
 
 
 def _numbers(call: relax.Call) -> np.ndarray:
-    start, end, step = (_number(arg) for arg in call.args)
+    start, end, step = (_number(arg) or 0 for arg in call.args)
     return np.arange(start, end, step, dtype=numpy_of(call))
 
 

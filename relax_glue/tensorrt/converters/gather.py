@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice, broadcast
 from .arith import binary
 from .indices import in_bounds, refuse_indices, wrapped
-from .limits import constant_of, rank_of, refuse_tensors, static_shape
+from .limits import constant_of, extents, rank_of, refuse_tensors, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -26,18 +27,18 @@ def _accepts_take(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call, static=False, args=[0])
     if said is not None:
         return said
-    shape, mode = static_shape(call.args[0]), str(call.attrs.mode)
-    extents = None if shape is None else [shape[_take_axis(call)]]
-    constant = constant_of(call.args[1]) is not None
+    extent, mode = (extents(call.args[0].ty) or [])[_take_axis(call)], str(call.attrs.mode)
+    known = [int(extent)] if isinstance(extent, tvm.tirx.IntImm) else None
+    array = constant_of(call.args[1])
     if mode in ("clip", "wrap"):
-        if extents is None:
+        if known is None:
             return Refusal(f"mode {mode} needs the extent of the axis", "bind the symbolic dimensions to numbers")
         return refuse_indices(_without_value(call.args[1]), None, static=False)
-    if mode == "nan" and not constant:
+    if mode == "nan" and array is None:
         return Refusal("mode nan with computed indices", 'use mode "clip" where the indices are within bounds')
-    if mode == "nan" and constant_of(call.args[1]).min(initial=0) < 0:
+    if mode == "nan" and array is not None and array.min() < 0:
         return Refusal("mode nan with a negative index, which is out of bounds")
-    return refuse_indices(call.args[1], extents, static=False)
+    return refuse_indices(call.args[1], known, static=False)
 
 
 def _without_value(expr: relax.Expr) -> relax.Expr:
@@ -116,8 +117,8 @@ def gather_nd(network: Network, call: relax.Call) -> Any:
     x = network.tensor(call.args[0])
     batch = int(call.attrs.batch_dims)
     depth = (static_shape(call.args[1]) or (0,))[-1]
-    extents = [int(extent) for extent in x.shape[batch : batch + depth]]
-    return _gather_nd(network, x, in_bounds(network, call.args[1], extents), batch)
+    limits = [int(extent) for extent in x.shape[batch : batch + depth]]
+    return _gather_nd(network, x, in_bounds(network, call.args[1], limits), batch)
 
 
 def _gather_nd(network: Network, x: Any, indices: Any, batch: int) -> Any:

@@ -43,9 +43,14 @@ def refuse_indices(expr: relax.Expr, extents: Sequence[int] | None, *, static: b
         return None
     if extents is None:
         return Refusal(f"index {array.min()} of an axis whose extent is not known") if array.min() < 0 else None
-    limits = np.array(extents, dtype=np.int64)
-    bad = array[(array < -limits) | (array >= limits)]
+    limits = _limits(extents, np.dtype(np.int64))
+    bad = np.extract((array < -limits) | (array >= limits), array)
     return Refusal(f"index {bad[0]} is outside the extent {list(extents)}") if bad.size else None
+
+
+def _limits(extents: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Return extents in a form that broadcasts: a scalar index has to stay a scalar."""
+    return np.array(extents[0] if len(extents) == 1 else extents, dtype=dtype)
 
 
 def in_bounds(network: Network, expr: relax.Expr, extents: Sequence[int] | None) -> Any:
@@ -58,7 +63,7 @@ def in_bounds(network: Network, expr: relax.Expr, extents: Sequence[int] | None)
 
 def wrapped(array: np.ndarray, extents: Sequence[int]) -> np.ndarray:
     """Return indices with the negative ones counted from the end."""
-    return np.where(array < 0, array + np.array(extents, dtype=array.dtype), array).astype(array.dtype)
+    return np.where(array < 0, array + _limits(extents, array.dtype), array).astype(array.dtype)
 
 
 def from_end(network: Network, expr: relax.Expr, extents: Sequence[int]) -> Any:

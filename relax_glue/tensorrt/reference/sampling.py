@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def _coordinates(layer: Any, before: int, after: int) -> np.ndarray:
     return places * before / after
 
 
-_ROUND = {
+_ROUND: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "FLOOR": np.floor,
     "CEIL": np.ceil,
     "HALF_UP": lambda x: np.floor(x + 0.5),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-Arrays = Sequence["np.ndarray | None"]
+# numpy arrays, or None for an optional input that is not set
+Arrays: TypeAlias = Sequence[Any]
 
 
 @dataclass(frozen=True)
