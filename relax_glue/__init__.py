@@ -18,6 +18,7 @@ from .errors import (
     RewriteError,
     UnknownNameError,
 )
+from .frontend import from_onnx, from_tflite, from_torch, load, save
 from .inline import inline
 from .report import Outside, RegionSummary, Report
 
@@ -38,8 +39,13 @@ __all__ = [
     "canonicalize",
     "compile",
     "explain",
+    "from_onnx",
+    "from_tflite",
+    "from_torch",
     "inline",
+    "load",
     "optimize",
     "partition",
     "passes",
+    "save",
 ]
