@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_case import declines, fires
+from pass_case import declines, fires, random_inputs
 from script_case import script
+from tvm import relax
 
 from relax_glue.errors import UnknownNameError
 from relax_glue.ir.views import slice_window
@@ -11,6 +12,7 @@ from relax_glue.movement import Slice, compose_slices, index_map
 from relax_glue.passes import CanonicalizeStridedSlice
 from relax_glue.passes.slice_through import reshape_groups, slice_before_reshape
 from relax_glue.rewrite import RewriteStats
+from relax_glue.testing import check_equivalent
 
 SLICE = CanonicalizeStridedSlice()
 INT64_MAX = 2**63 - 1
@@ -86,6 +88,22 @@ def test_an_empty_slice_is_left_to_constant_folding():
 def test_a_symbolic_axis_beside_the_cut_one_stays_symbolic():
     before = script(f"y = {cut([1], [0], [6])}", f"gv = {cut([1], [1], [INT64_MAX], x='y')}", x=("n", 8))
     fires(SLICE, before, script(f"gv = {cut([1], [1], [6])}", x=("n", 8)))
+
+
+def test_a_slice_of_a_whole_symbolic_axis_is_dropped():
+    # TVM types it as min(INT64_MAX, n), and what follows too
+    before = script(f"y = {cut([0], [0], [INT64_MAX])}", f"gv = {cut([1], [0], [3], x='y')}", x=("n", 8))
+    after = CanonicalizeStridedSlice(exclude=["slice-of-slice"])(before)
+    calls = [binding.value for binding in after["main"].body.blocks[0].bindings]
+    assert [str(call.op.name) for call in calls] == ["relax.strided_slice"]
+    assert calls[0].args[0].same_as(after["main"].params[0])
+    check_equivalent(before, after, random_inputs(before), exact=True)
+    relax.analysis.well_formed(after)
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 100])
+def test_a_bound_that_a_symbolic_axis_may_exceed_is_one(end):
+    declines(SLICE, script(f"gv = {cut([0], [0], [end])}", x=("n", 8)))
 
 
 def test_a_cut_of_a_symbolic_axis_is_left_alone():

@@ -17,6 +17,7 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 Extent = Any  # int, or a tirx.PrimExpr
+_INT64_MAX = 2**63 - 1
 
 
 def extents(ty: relax.Type) -> tuple[Extent, ...] | None:
@@ -25,7 +26,16 @@ def extents(ty: relax.Type) -> tuple[Extent, ...] | None:
     values = getattr(shape, "values", None)
     if values is None:
         return None
-    return tuple(v.value if isinstance(v, tirx.IntImm) else v for v in values)
+    return tuple(v.value if isinstance(v, tirx.IntImm) else _bounded(v) for v in values)
+
+
+def _bounded(extent: Any) -> Any:
+    """Return n for min(INT64_MAX, n), which is how TVM types x[0:] along a symbolic axis."""
+    if isinstance(extent, tirx.Min):
+        for bound, other in ((extent.a, extent.b), (extent.b, extent.a)):
+            if isinstance(bound, tirx.IntImm) and bound.value == _INT64_MAX:
+                return other
+    return extent
 
 
 def dtype_of(ty: relax.Type) -> str | None:
