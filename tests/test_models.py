@@ -106,5 +106,7 @@ def test_trained_models_with_dynamic_shapes(fetch: Callable[[str], Path], name: 
     pytest.importorskip("onnx")
     path = fetch(name)
     mod = relax_glue.from_onnx(path, zoo.MODELS[name].input_shape)
-    check_against_onnxruntime(path.read_bytes(), mod)
-    check_equivalent(mod, relax_glue.inline(relax_glue.optimize(mod)), random_inputs(mod), exact=False, rtol=RTOL)
+    # noise is no text: the detector would answer with nothing but rounding errors
+    inputs = [text_image(zoo.MODELS[name].input_shape)] if name == "ppocr_det" else random_inputs(mod)
+    check_against_onnxruntime(path.read_bytes(), mod, inputs)
+    check_equivalent(mod, relax_glue.inline(relax_glue.optimize(mod)), inputs, exact=False, rtol=RTOL)
