@@ -434,3 +434,15 @@ def test_groups_of_a_reshape_are_the_smallest():
     assert reshape_groups((1, 4), (4,)) == [([0, 1], [0])]
     assert reshape_groups((4,), (1, 4, 1)) == [([0], [0, 1, 2])]
     assert reshape_groups((4, 3), (6,)) is None
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16"])
+def test_movements_are_rewritten_for_every_dtype(dtype):
+    lines = (
+        "p = R.nn.pad(x, [0, 0, 2, 1])",
+        f"f = {cut([1], [9], [-12], [-1], x='p')}",
+        f"gv = {cut([1], [1], [8], x='f')}",
+    )
+    fires(
+        SLICE, script(*lines, dtype=dtype, x=(3, 8)), script(f"gv = {cut([1], [6], [-9], [-1])}", dtype=dtype, x=(3, 8))
+    )
