@@ -1,8 +1,13 @@
-"""Modules from a few lines of TVMScript, for tests of rules."""
+"""Modules from a few lines of TVMScript, and random slices, for tests of rules."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import tvm
+from hypothesis import strategies as st
+
+from relax_glue.movement import Slice
 
 
 def script(*lines: str, dtype: str = "float32", **params: tuple[int | str, ...]) -> tvm.IRModule:
@@ -31,3 +36,23 @@ class Module:
         return gv
 """
     )
+
+
+def cut(
+    axes: Sequence[int], begin: Sequence[int], end: Sequence[int], strides: Sequence[int] | None = None, x: str = "x"
+) -> str:
+    """Return a strided_slice in TVMScript."""
+    tail = f", {strides}" if strides else ""
+    return f"R.strided_slice({x}, {axes}, {begin}, {end}{tail})"
+
+
+@st.composite
+def slices(draw: Callable, shape: Sequence[int]) -> Slice:
+    """Draw a slice of a tensor of shape `shape` that keeps something."""
+    windows = []
+    for extent in shape:
+        begin, stride = draw(st.integers(0, extent - 1)), draw(st.integers(-3, 3).filter(bool))
+        room = (extent - 1 - begin if stride > 0 else begin) // abs(stride) + 1
+        size = draw(st.integers(1, room))
+        windows.append((begin, size, stride if size > 1 else 1))
+    return Slice(*zip(*windows, strict=True))
