@@ -78,7 +78,7 @@ def check(
 ) -> Network:
     """Run a case and compare the numbers: bit for bit unless a tolerance is given.
 
-    With `engine`, the network must also serialise.
+    With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too.
     """
     outcome = run(build, inputs)
     assert len(outcome.got) == len(outcome.wanted)
@@ -93,7 +93,46 @@ def check(
             np.testing.assert_array_equal(got, wanted)
     if engine:
         assert serialise(outcome.network) > 0
+    if engine and tvm.cuda(0).exist:
+        for got, wanted in zip(run_gpu(build, inputs), outcome.wanted, strict=True):
+            close_on_gpu(got, wanted, exact=not (rtol or atol))
     return outcome.network
+
+
+def as_region(module: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose `main` does nothing but call the old one, which is a region for TensorRT."""
+    body = module["main"].with_attr("Codegen", "tensorrt").with_attr("global_symbol", "region")
+    params = [relax.Var(param.name, param.ty) for param in body.params]
+    builder = relax.BlockBuilder()
+    region = builder.add_func(body, "region")
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(relax.Call(region, params))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def run_gpu(build: Build, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the results of a case that runs as one engine on the GPU."""
+    import relax_glue.tensorrt as trt
+
+    lowered = trt.Codegen(trt.BuildOptions(cache=False), require=True)(as_region(module_of(build, inputs)))
+    machine = relax.VirtualMachine(tvm.compile(lowered, "cuda"), tvm.cuda())
+    result = machine["main"](*[tvm.runtime.tensor(np.array(array, order="C"), tvm.cuda()) for array in inputs])
+    return [item.numpy() for item in (result if not isinstance(result, tvm.runtime.Tensor) else [result])]
+
+
+def close_on_gpu(got: np.ndarray, wanted: np.ndarray, *, exact: bool) -> None:
+    """Compare an engine's result: bit for bit where data is only moved, else to the largest value."""
+    assert got.shape == wanted.shape
+    assert got.dtype == wanted.dtype
+    if exact:
+        np.testing.assert_array_equal(got, wanted)
+        return
+    wide = wanted.astype(np.float64)
+    relative = 1e-3 if wanted.dtype == np.float32 else 2e-2
+    bound = relative * np.abs(wide[np.isfinite(wide)]).max(initial=1e-6)
+    np.testing.assert_allclose(got.astype(np.float64), wide, rtol=0, atol=bound, equal_nan=True)
 
 
 def serialise(network: Network) -> int:

@@ -38,6 +38,7 @@ DTYPES = {
     "float8_e4m3fn": "FP8",
 }
 
+_FOREIGN = ("bfloat16", "float8_e4m3fn")
 _HELD_AS = {"bfloat16": "float32", "float8_e4m3fn": "float32", "int8": "int32"}
 
 
@@ -150,7 +151,7 @@ class Network:
         does not read back from a network, and int8, which TensorRT takes for a quantized weight.
         """
         array = np.asarray(array)
-        held = array.astype(_HELD_AS.get(str(array.dtype), array.dtype))
+        held = array.astype(_HELD_AS.get(str(array.dtype), array.dtype), copy=False)
         tensor = self.name(self.net.add_constant(held.shape, self.weights(held)), "const").get_output(0)
         tensor = self.cast(tensor, str(array.dtype))
         self._arrays[tensor.name] = array
@@ -384,8 +385,10 @@ def build_network(
 
 
 def constant_array(const: relax.Expr) -> np.ndarray:
-    """Return the numbers of a Relax constant."""
-    return np.asarray(const.value.numpy())
+    """Return the numbers of a Relax constant: a view of its memory where numpy has the type, not to be written."""
+    if str(const.ty.dtype) in _FOREIGN:
+        return np.asarray(const.value.numpy())
+    return np.from_dlpack(const.value)
 
 
 def _extents(given: Input) -> list[tvm.ir.Expr]:
