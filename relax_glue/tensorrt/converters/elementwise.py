@@ -189,7 +189,7 @@ def _is_negative(network: Network, x: Any) -> Any:
 
 @converter("relax.log_add_exp", accepts=_accepts_float)
 def log_add_exp(network: Network, call: relax.Call) -> Any:
-    """log(exp(a) + exp(b)), with the larger one taken out first as TVM does."""
+    """log(exp(a) + exp(b)), with the larger one taken out first, so that nothing overflows."""
     a, b = (network.tensor(arg) for arg in call.args)
     top = binary(network, "MAX", a, b)
     terms = [unary(network, "EXP", binary(network, "SUB", each, top)) for each in (a, b)]

@@ -29,6 +29,8 @@ def _refuse_parameters(call: relax.Call) -> Refusal | str | None:
     if scale is None or zero is None:
         return Refusal("the scale or the zero point is computed", "make them constants")
     rank = rank_of(call.args[0])
+    if rank == 0:
+        return Refusal("it is a scalar, which TensorRT does not quantize", "give it one dimension")
     sizes = {scale.size, zero.size} - {1}
     if sizes and not -rank <= int(call.attrs.axis) < rank:
         return f"the axis is {int(call.attrs.axis)} for a tensor of rank {rank}"
