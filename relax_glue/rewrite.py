@@ -188,6 +188,7 @@ class _Driver:
                 self.queue.append(node)
 
     def run(self) -> int:
+        self.graph.sweep()  # a dead binding would count as a user and make single-use rules decline
         self.push(sorted(self.graph, key=lambda n: n.order))
         while self.queue:
             node = self.queue.popleft()
