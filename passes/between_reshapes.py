@@ -1,18 +1,22 @@
-"""Pointwise operators between a reshape and the way back.
+"""Operators between a reshape and the way back.
 
-    reshape(f(reshape(x)))     ->  f(x)               where the result has x's shape
-    reshape(f(reshape(x), c))  ->  f(x, reshape(c))   where c spans whole groups of axes, or has 1 there
+    reshape(f(reshape(x)))          ->  f(x)               where the result has x's shape
+    reshape(f(reshape(x), c))       ->  f(x, reshape(c))   where c spans whole groups of axes, or has 1 there
+    reshape(softmax(reshape(x), a)) ->  softmax(x, b)      where axis b of x is axis a of the reshape
 
-Swin adds its mask so: (w, h, n, n) gets an axis of 1 in front, and loses it again. Two reshapes go, at most one
-comes, and that one is folded where c is a constant. (rules.md R08 to R10, R12, the cases that only remove.)
+f is pointwise. Swin adds its mask so: (w, h, n, n) gets an axis of 1 in front, and loses it again; ONNX models
+spell a softmax over one axis of several so. Two reshapes go, at most one comes, and that one is folded where c
+is a constant. (rules.md R08 to R10, R12 and R22, the cases that only remove.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tvm import relax
+
 from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
-from relax_glue.ir.views import RESHAPES, emit_movement
+from relax_glue.ir.views import RESHAPES, emit_movement, normal_axis
 from relax_glue.movement import Reshape
 from relax_glue.rewrite import Decline, Replacement, RuleSet, rule
 
@@ -98,4 +102,31 @@ def _needs_reshape(value: Value, shape: Sequence[Extent]) -> bool:
     return value.array is None and not same_shape(value.shape, shape)
 
 
-RULES = RuleSet.of(pointwise_between_reshapes)
+SOFTMAXES = ("relax.nn.softmax", "relax.nn.log_softmax")
+
+
+@rule(
+    "softmax-between-reshapes",
+    *RESHAPES,
+    equation="reshape(softmax(reshape(x), a)) -> softmax(x, b) where axis b of x is axis a of the reshape",
+    producers=SOFTMAXES,
+    single_use=(0,),
+    source="R22",
+)
+def softmax_between_reshapes(node: Node, graph: Graph) -> Replacement | Decline:
+    """Normalise the same rows in the shape that x has and the result gets."""
+    softmax = node.inputs[0].node
+    if not isinstance(node.view, Reshape):
+        return Decline("a shape is unknown")
+    x = _source(softmax.inputs[0], node.view.shape)
+    if x is None or not graph.single_use(softmax.inputs[0]):
+        return Decline("the operand is no reshape of the result's shape that goes with it")
+    axis = normal_axis(int(softmax.attrs.axis), softmax.inputs[0].ndim)
+    before = [old for old, new in blocks(x.shape or (), softmax.inputs[0].shape or ()) or () if new == [axis]]
+    if len(before) != 1 or len(before[0]) != 1:
+        return Decline("the axis is no axis of x")
+    make = relax.op.nn.softmax if softmax.op == SOFTMAXES[0] else relax.op.nn.log_softmax
+    return graph.emit(lambda e: make(e, before[0][0]), x)
+
+
+RULES = RuleSet.of(pointwise_between_reshapes, softmax_between_reshapes)

@@ -1,8 +1,8 @@
 """Pointwise operators that do nothing, or the same thing twice.
 
-Only what keeps every bit is here, NaN, infinities and the sign of zero included: x - 0.0 is x, x + 0.0 is not (-0.0
-becomes 0.0), x + -0.0 is. TVM's clip gives the upper bound for NaN and its relu gives 0, so clip(relu(x)) is no
-clip, and neither is clip(x, 0, inf) a relu; relu(clip(x)) and clip(clip(x)) are clips.
+Only what keeps every bit is on by default, NaN, infinities and the sign of zero included: x - 0.0 is x, x + 0.0 is
+not (-0.0 becomes 0.0), x + -0.0 is. TVM's clip gives the upper bound for NaN and its relu gives 0, so clip(clip(x))
+and relu(clip(x)) are clips, but clip(relu(x)) is one only if NaN may have another result.
 (rules.md B12, B17 to B19, B22, B23.)
 """
 
@@ -17,7 +17,7 @@ from tvm import relax
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Broadcast
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, FOLD, NAN_SENSITIVE, Decline, Replacement, RewriteStats, RuleSet, rule
 
 from .base import rule_pass
 from .pointwise import WHERE
@@ -130,6 +130,23 @@ def _bounds(node: Node) -> tuple[float, float] | None:
 )
 def clip_of_clip(node: Node, graph: Graph) -> Replacement | Decline:
     """Clip once. For NaN both give clip(b, c, d)."""
+    return _one_clip(node, graph)
+
+
+@rule(
+    "clip-of-relu",
+    CLIP,
+    equation="clip(relu(x), c, d) -> clip(x, clip(0, c, d), d)",
+    soundness=NAN_SENSITIVE,
+    producers=(RELU,),
+    source="B18",
+)
+def clip_of_relu(node: Node, graph: Graph) -> Replacement | Decline:
+    """Clip once. For NaN the relu gives 0 and the clip d."""
+    return _one_clip(node, graph)
+
+
+def _one_clip(node: Node, graph: Graph) -> Replacement | Decline:
     inner, outer = _bounds(node.inputs[0].node), _bounds(node)
     if inner is None or outer is None:
         return Decline("the bounds are not in order")
@@ -207,6 +224,7 @@ RULES = RuleSet.of(
     same_twice,
     back_and_forth,
     clip_of_clip,
+    clip_of_relu,
     nop_astype,
     astype_of_astype,
     where_decided,
@@ -214,7 +232,12 @@ RULES = RuleSet.of(
 )
 
 
-def CanonicalizeElementwise(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+def CanonicalizeElementwise(
+    *,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+) -> tvm.transform.Pass:
     """Drop pointwise operators that change no bit, and merge those that do the same thing twice.
 
     Parameters
@@ -223,5 +246,7 @@ def CanonicalizeElementwise(*, exclude: Iterable[str] = (), stats: RewriteStats 
         Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what the rules do.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
     """
-    return rule_pass("CanonicalizeElementwise", RULES, exclude, stats)
+    return rule_pass("CanonicalizeElementwise", RULES, exclude, stats, soundness)

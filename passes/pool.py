@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node
-from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
 
 from .base import rule_pass
 from .pad import spatial_axes
@@ -77,7 +77,12 @@ def adaptive_pool_to_pool(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(adaptive_pool_to_mean, adaptive_pool_to_pool)
 
 
-def CanonicalizePool(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+def CanonicalizePool(
+    *,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+) -> tvm.transform.Pass:
     """Spell adaptive average poolings as means and average poolings.
 
     Parameters
@@ -86,5 +91,7 @@ def CanonicalizePool(*, exclude: Iterable[str] = (), stats: RewriteStats | None 
         Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what the rules do.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
     """
-    return rule_pass("CanonicalizePool", RULES, exclude, stats)
+    return rule_pass("CanonicalizePool", RULES, exclude, stats, soundness)

@@ -4,9 +4,9 @@
     mean(reshape(x, (n, c, h*w)), 2)                             ->  mean(x, (2, 3))
     max(x, A) over extents of 1                                  ->  reshape(x)
 
-The last is exact for integers and for `prod` only. TVM's float `max` of one -inf is the lowest finite number, and
-its float `sum` of one -0.0 is 0.0. Reducing several axes instead of the one they were joined to may add in
-another order, which is exact for max and min alone. (rules.md R13, R14, R21, R25.)
+The last is exact for integers and for `prod` only: TVM's float `max` of one -inf is the lowest finite number, its
+float `sum` of one -0.0 is 0.0, and a rule of its own says so. Reducing several axes instead of the one they were
+joined to may add in another order, which is exact for max and min alone. (rules.md R13, R14, R21, R25.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import relax
 from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
 from relax_glue.ir.views import RESHAPES, emit_movement, normal_axis
 from relax_glue.movement import Reshape
-from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
+from relax_glue.rewrite import FLOAT_REASSOC, NAN_SENSITIVE, Decline, Replacement, RuleSet, rule
 
 SELECTIONS = ("relax.max", "relax.min")
 SUMS = ("relax.sum", "relax.mean", "relax.prod")
@@ -76,13 +76,31 @@ def reshape_of_reduction(node: Node, graph: Graph) -> Replacement | Decline:
 )
 def reduction_of_ones(node: Node, graph: Graph) -> Replacement | Decline:
     """Spell a reduction of single elements as a reshape."""
+    if node.op != "relax.prod" and not str(node.value.dtype).startswith(("int", "uint")):
+        return Decline("TVM's float result differs for infinities or signed zeros")
+    return _single_elements(node, graph)
+
+
+@rule(
+    "float-reduction-of-ones",
+    *SELECTIONS,
+    "relax.sum",
+    "relax.mean",
+    equation="reduce(x, A) -> reshape(x) where the extents of A are 1",
+    soundness=NAN_SENSITIVE,
+    source="R21",
+)
+def float_reduction_of_ones(node: Node, graph: Graph) -> Replacement | Decline:
+    """Do so where an infinity or -0.0 becomes what it is, not what TVM's reduction makes of it."""
+    return _single_elements(node, graph)
+
+
+def _single_elements(node: Node, graph: Graph) -> Replacement | Decline:
     x, shape = node.inputs[0], node.value.shape
     if x.shape is None or shape is None or 0 in shape:
         return NO_SHAPE
     if any(not same(x.shape[a], 1) for a in reduced_axes(node)):
         return Decline("an axis that it reduces is not 1")
-    if node.op != "relax.prod" and not str(x.dtype).startswith(("int", "uint")):
-        return Decline("TVM's float result differs for infinities or signed zeros")
     return emit_movement(graph, Reshape(shape), x)
 
 
@@ -169,4 +187,6 @@ sum_of_reshape = rule(
     source="R14, R25",
 )(_reduction_of_reshape)
 
-RULES = RuleSet.of(reshape_of_reduction, reduction_of_ones, reduction_of_reshape, sum_of_reshape)
+RULES = RuleSet.of(
+    reshape_of_reduction, reduction_of_ones, float_reduction_of_ones, reduction_of_reshape, sum_of_reshape
+)

@@ -17,7 +17,7 @@ import tvm
 from relax_glue.ir import Graph, Node
 from relax_glue.ir.views import RESHAPES, emit_movement, moves_nothing
 from relax_glue.movement import Reshape
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
 
 from . import between_reshapes, linear, reduce
 from .base import rule_pass
@@ -71,7 +71,12 @@ RULES = (
 )
 
 
-def CanonicalizeReshape(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+def CanonicalizeReshape(
+    *,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+) -> tvm.transform.Pass:
     """Bring reshape, flatten, batch_flatten, expand_dims and squeeze to one reshape, or none.
 
     Parameters
@@ -80,5 +85,7 @@ def CanonicalizeReshape(*, exclude: Iterable[str] = (), stats: RewriteStats | No
         Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what the rules do.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
     """
-    return rule_pass("CanonicalizeReshape", RULES, exclude, stats)
+    return rule_pass("CanonicalizeReshape", RULES, exclude, stats, soundness)

@@ -6,8 +6,8 @@ element is the same, they become asymmetric coordinates with "floor". Whether it
 each axis; a position so near to where the rounding turns that float32 may fall on the other side is a no.
 A resize that moves nothing is none, and one of single elements is a broadcast.
 
-Linear and cubic ones stay, of the same size too: they compute a * 1 + b * 0, which is NaN where b is
-infinite. (rules.md Q01, Q03, Q13.)
+Linear ones compute a * 1 + b * 0, which is NaN where b is infinite, so those that keep the size or repeat single
+elements go only if such a difference is allowed. (rules.md Q01, Q03, Q13.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tvm import relax
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Broadcast
-from relax_glue.rewrite import Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, NAN_SENSITIVE, Decline, Replacement, RewriteStats, RuleSet, rule
 
 from .base import rule_pass
 from .pad import spatial_axes
@@ -103,10 +103,10 @@ def _floor_is_sure(op: str, extent: int, size: int) -> bool:
     return by_integers or factor & (factor - 1) == 0
 
 
-def _spatial(node: Node) -> list[tuple[int, int]] | None:
-    """Return (extent before, extent after) by spatial axis of a nearest-neighbour resize, or None."""
+def _spatial(node: Node, method: str = "nearest_neighbor") -> list[tuple[int, int]] | None:
+    """Return (extent before, extent after) by spatial axis of a resize by that method, or None."""
     before, after = node.inputs[0].shape, node.value.shape
-    if before is None or after is None or str(node.attrs.method) != "nearest_neighbor":
+    if before is None or after is None or str(node.attrs.method) != method:
         return None
     axes = spatial_axes(str(node.attrs.layout), len(before))
     pairs = [(before[a], after[a]) for a in axes or ()]
@@ -180,10 +180,35 @@ def _asymmetric_floor(graph: Graph, node: Node, size: list[int]) -> Value:
     )
 
 
-RULES = RuleSet.of(resize_to_broadcast, nearest_normal_form)
+@rule(
+    "linear-to-broadcast",
+    *RESIZES,
+    equation="linear resize(x, shape(x)) -> x; linear resize(x) of extents of 1 -> broadcast_to(x)",
+    soundness=NAN_SENSITIVE,
+    source="Q01, Q13",
+)
+def linear_to_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
+    """Spell a linear resize between equal elements as a broadcast, or as x."""
+    pairs, x, mode = _spatial(node, "linear"), node.inputs[0], str(node.attrs.coordinate_transformation_mode)
+    if pairs is None or any(n not in (1, m) for n, m in pairs):
+        return Decline("it is no linear resize, or it interpolates between elements")
+    # tf_half_pixel_for_nn lies half-way to the next element even where the size stays
+    if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"):
+        return Decline("its coordinates are not those of the elements")
+    if x.dtype != node.value.dtype or x.dtype not in _INDEX_DTYPES:
+        return Decline("TVM's resize goes through float32, which changes this dtype")
+    return emit_movement(graph, Broadcast(node.value.shape or ()), x)
 
 
-def CanonicalizeResize(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
+RULES = RuleSet.of(resize_to_broadcast, nearest_normal_form, linear_to_broadcast)
+
+
+def CanonicalizeResize(
+    *,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+) -> tvm.transform.Pass:
     """Spell nearest-neighbour resizes by integer factors in the one way that TensorRT takes.
 
     Parameters
@@ -192,5 +217,7 @@ def CanonicalizeResize(*, exclude: Iterable[str] = (), stats: RewriteStats | Non
         Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what the rules do.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
     """
-    return rule_pass("CanonicalizeResize", RULES, exclude, stats)
+    return rule_pass("CanonicalizeResize", RULES, exclude, stats, soundness)

@@ -9,6 +9,7 @@ from test_pass_broadcast import bound
 
 from relax_glue.passes import CanonicalizeElementwise
 from relax_glue.passes.elementwise import is_lossless
+from relax_glue.rewrite import NAN_SENSITIVE
 
 ELEMENTWISE = CanonicalizeElementwise()
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, -2.5, 0.3, 1e-40, 3e38, 7.0], "float32")
@@ -145,6 +146,12 @@ def test_a_clip_of_a_clip_is_one(outer, bounds):
 )
 def test_what_is_no_clip_for_nan_stays(lines):
     declines(ELEMENTWISE, script(*[line.replace("float('inf')", "3.0e38") for line in lines], x=SHAPE))
+
+
+def test_a_clip_of_a_relu_is_a_clip_if_nan_may_change():
+    before = script("a = R.nn.relu(x)", "gv = R.clip(a, R.prim_value(-1.0), R.prim_value(6.0))", x=SHAPE)
+    expected = script("gv = R.clip(x, R.prim_value(0.0), R.prim_value(6.0))", x=SHAPE)
+    fires(CanonicalizeElementwise(soundness=[NAN_SENSITIVE]), before, expected, inputs=[np.nan_to_num(SPECIAL)])
 
 
 # -- casts -----------------------------------------------------------------------------------------------

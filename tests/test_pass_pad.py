@@ -61,7 +61,7 @@ def test_a_pad_that_cuts_and_adds_stays():
 
 
 def test_sums_of_widths_compose_as_index_maps():
-    for first, then in itertools.product(itertools.product((0, 1, 2), repeat=4), repeat=2):
+    for first, then in itertools.product(itertools.product((0, 2), repeat=4), repeat=2):
         inner, outer = Pad(first[:2], first[2:]), Pad(then[:2], then[2:])
         once = index_map(inner, [(2, 3)])
         # the inner padding is marked -1, and so is the outer one

@@ -9,6 +9,7 @@ from tvm import relax
 from relax_glue.passes import CanonicalizeReshape
 from relax_glue.passes.between_reshapes import shape_before
 from relax_glue.passes.reduce import blocks
+from relax_glue.rewrite import NAN_SENSITIVE
 
 RESHAPE = CanonicalizeReshape()
 SELECTIONS = ("max", "min")
@@ -135,8 +136,11 @@ def test_a_float_product_of_ones_is_a_reshape():
 
 
 @pytest.mark.parametrize("name", [*SELECTIONS, "sum", "mean"])
-def test_other_float_reductions_of_ones_stay(name):
-    declines(RESHAPE, script(f"gv = R.{name}(x, axis=[1])", x=(4, 1)))
+def test_other_float_reductions_of_ones_stay_unless_infinities_may_change(name):
+    before = script(f"gv = R.{name}(x, axis=[1])", x=(4, 1))
+    declines(RESHAPE, before)
+    asked = CanonicalizeReshape(soundness=[NAN_SENSITIVE])
+    fires(asked, before, script("gv = R.reshape(x, R.shape([4]))", x=(4, 1)))
 
 
 def test_a_reduction_of_a_symbolic_extent_stays():
@@ -451,3 +455,46 @@ def test_an_operand_before_a_reshape_is_the_same_after_it():
             right = np.broadcast_to(array, result).reshape(target)
             np.testing.assert_array_equal(np.broadcast_to(array.reshape(found), target), right)
     assert followed == 8 + 4 + 4 + 2 + 8 + 2
+
+
+# -- softmax ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize(
+    ("middle", "axis", "own"), [((6, 4), -1, 2), ((1, 2, 12), 1, 0), ((2, 3, 1, 2, 2), 1, 1), ((2, 1, 3, 4), 2, 1)]
+)
+def test_a_softmax_is_done_in_the_shape_that_comes_back(name, middle, axis, own):
+    before = script(
+        f"a = R.reshape(x, R.shape({list(middle)}))",
+        f"b = R.nn.{name}(a, axis={axis})",
+        "gv = R.reshape(b, R.shape([2, 3, 4]))",
+        x=(2, 3, 4),
+    )
+    fires(RESHAPE, before, script(f"gv = R.nn.{name}(x, axis={own})", x=(2, 3, 4)), inputs=floats(before))
+
+
+@pytest.mark.parametrize(("middle", "axis"), [((6, 4), 0), ((2, 3, 2, 2), 3), ((2, 12), 1), ((3, 2, 4), 0)])
+def test_a_softmax_over_part_of_an_axis_or_several_stays(middle, axis):
+    declines(
+        RESHAPE,
+        script(
+            f"a = R.reshape(x, R.shape({list(middle)}))",
+            f"b = R.nn.softmax(a, axis={axis})",
+            "gv = R.reshape(b, R.shape([2, 3, 4]))",
+            x=(2, 3, 4),
+        ),
+    )
+
+
+def test_a_softmax_of_what_others_use_stays():
+    declines(
+        RESHAPE,
+        script(
+            "a = R.reshape(x, R.shape([6, 4]))",
+            "b = R.nn.softmax(a)",
+            "c = R.reshape(b, R.shape([2, 3, 4]))",
+            "gv = (a, c)",
+            x=(2, 3, 4),
+        ),
+    )

@@ -7,6 +7,7 @@ from script_case import script
 
 from relax_glue.passes import CanonicalizeResize
 from relax_glue.passes.resize import source_index
+from relax_glue.rewrite import NAN_SENSITIVE
 from relax_glue.testing import evaluate
 
 RESIZE = CanonicalizeResize()
@@ -103,6 +104,25 @@ def test_a_nearest_resize_of_single_elements_is_a_broadcast(mode):
 @pytest.mark.parametrize("size", [(3, 4), (6, 8)])
 def test_other_methods_stay(method, size):
     declines(RESIZE, script(f"gv = {resize(size, 'half_pixel', '', method)}", x=(1, 2, 3, 4)))
+
+
+ASKED = CanonicalizeResize(soundness=[NAN_SENSITIVE])
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+def test_linear_ones_between_equal_elements_go_if_infinities_may_change(mode):
+    before = script(f"gv = {resize((3, 4), mode, '', 'linear')}", x=(1, 2, 3, 4))
+    fires(ASKED, before, script("gv = x", x=(1, 2, 3, 4)))
+    before = script(f"gv = {resize((3, 5), mode, '', 'linear')}", x=(1, 2, 1, 1))
+    fires(ASKED, before, script("gv = R.broadcast_to(x, R.shape([1, 2, 3, 5]))", x=(1, 2, 1, 1)), exact=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "size"),
+    [("linear", "tf_half_pixel_for_nn", (3, 4)), ("linear", "half_pixel", (6, 4)), ("cubic", "half_pixel", (3, 4))],
+)
+def test_what_interpolates_stays_whatever_is_asked(method, mode, size):
+    declines(ASKED, script(f"gv = {resize(size, mode, '', method)}", x=(1, 2, 3, 4)))
 
 
 def test_an_integer_that_float32_does_not_hold_keeps_its_resize():
