@@ -19,6 +19,7 @@ from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet
 
 from .base import rule_pass
 from .constants import fold_constants
+from .symbols import until_symbols_are_bound
 
 # Operators that take a shape as an operand.
 SHAPE_TAKERS = (
@@ -110,9 +111,11 @@ def static_slice(node: Node, graph: Graph) -> Replacement | Decline:
 @rule("match-cast-known", "match_cast", equation="match_cast(x, a type that x has) -> x", kind=FOLD, source="C06")
 def match_cast_known(node: Node, graph: Graph) -> Replacement | Decline:
     """A cast to a type that the operand is known to have checks nothing."""
-    if not isinstance(node.ty, relax.TensorType):
-        return Decline("it casts no tensor")
-    return node.inputs[0] if checks_nothing(node) else Decline("the operand's type is not known to be the target")
+    return (
+        node.inputs[0]
+        if node.inputs and checks_nothing(node)
+        else Decline("the operand's type is not known to be the target")
+    )
 
 
 # Every operator whose type follows from its operands; a call of a kernel or of a function states its type instead.
@@ -168,4 +171,5 @@ def FoldShapes(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None
         Where to count what the rules do.
     """
     # shape arithmetic is constant arithmetic between the two ends
-    return rule_pass("FoldShapes", RULES + RuleSet.of(fold_constants(integers_only=True)), exclude, stats)
+    rules = RULES + RuleSet.of(fold_constants(integers_only=True))
+    return until_symbols_are_bound(rule_pass("FoldShapes", rules, exclude, stats))

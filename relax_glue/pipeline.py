@@ -33,6 +33,7 @@ from .passes import (
     take,
 )
 from .passes.base import rule_pass
+from .passes.symbols import until_symbols_are_bound
 from .rewrite import DEFAULT_SOUNDNESS, EXACT, FLOAT_REASSOC, NAN_SENSITIVE, RewriteStats, RuleSet
 
 FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
@@ -74,6 +75,12 @@ class Step:
     reason: str
 
 
+FOLDING = Step(
+    ("FoldShapes", "FoldConstants"),
+    "known extents and values make the patterns of every later rule static, and dead users would keep "
+    "operands from counting as single-use",
+)
+
 PIPELINE: tuple[Step, ...] = (
     Step(
         ("ConvertToDataflow",),
@@ -83,11 +90,7 @@ PIPELINE: tuple[Step, ...] = (
         ("RecognizeCallTir",),
         "a kernel that is an operator in disguise would be seen by no rule",
     ),
-    Step(
-        ("FoldShapes", "FoldConstants"),
-        "known extents and values make the patterns of every later rule static, and dead users would keep "
-        "operands from counting as single-use",
-    ),
+    FOLDING,
     Step(
         tuple(FAMILIES),
         "all families together: what one makes (a slice of a concat is a slice) another goes on with",
@@ -166,7 +169,8 @@ def _step_pass(
     if not kept:
         return None
     rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
-    return rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
+    made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
+    return until_symbols_are_bound(made) if step is FOLDING and "FoldShapes" in kept else made
 
 
 def check_module(mod: object) -> tvm.IRModule:

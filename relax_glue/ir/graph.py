@@ -348,10 +348,10 @@ def checks_nothing(cast: Node) -> bool:
 
     Such a cast neither fails nor defines a symbol.
     """
-    target = getattr(cast.definition, "ty", None)
-    if target is None or not cast.inputs:
+    if cast.definition is None:
         return False
-    return relax.analysis.type_base_check(target, cast.inputs[0].ty) == relax.analysis.BaseCheckResult.PASS
+    known = cast.inputs[0].ty if cast.inputs else cast.expr.ty
+    return relax.analysis.type_base_check(cast.definition.ty, known) == relax.analysis.BaseCheckResult.PASS
 
 
 def _is_check(node: Node) -> bool:
