@@ -47,8 +47,14 @@ def canonicalize(
     UnknownNameError
         `disable` names neither a pass nor a rule.
     """
+    return _canonicalize(check_module(mod), disable, soundness, stats)
+
+
+def _canonicalize(
+    mod: tvm.IRModule, disable: Collection[str], soundness: Collection[str], stats: RewriteStats | None
+) -> tvm.IRModule:
     steps = pipeline_passes(disable, soundness, stats)
-    return tvm.transform.Sequential(steps, name="relax_glue.canonicalize")(check_module(mod))
+    return tvm.transform.Sequential(steps, name="relax_glue.canonicalize")(mod)
 
 
 def partition(
@@ -92,22 +98,8 @@ def partition(
     OffloadError
         Full offload was required and an operator has to stay outside.
     """
-    options = _options(exclude_ops, exclude_names, exclude, min_region_ops, require_full_offload)
+    options = PartitionOptions(exclude_ops, exclude_names, exclude, min_region_ops, require_full_offload)
     return partition_with_report(check_module(mod), options)[0]
-
-
-def _options(
-    exclude_ops: Collection[str],
-    exclude_names: Collection[str],
-    exclude: Predicate | None,
-    min_region_ops: int,
-    require_full_offload: bool,
-) -> PartitionOptions:
-    return PartitionOptions(_names(exclude_ops), _names(exclude_names), exclude, min_region_ops, require_full_offload)
-
-
-def _names(given: Collection[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def optimize(
@@ -139,7 +131,8 @@ def optimize(
     InvalidModuleError, UnknownNameError, OffloadError
         As in `canonicalize` and `partition`.
     """
-    return partition(canonicalize(mod, disable=disable, soundness=soundness, stats=stats), **partition_options)
+    options = PartitionOptions(**partition_options)
+    return partition_with_report(_canonicalize(check_module(mod), disable, soundness, stats), options)[0]
 
 
 def explain(
@@ -168,10 +161,9 @@ def explain(
     InvalidModuleError, UnknownNameError
         As in `canonicalize` and `partition`.
     """
-    partition_options["require_full_offload"] = False
-    options = {"exclude_ops": (), "exclude_names": (), "exclude": None, "min_region_ops": 1, **partition_options}
-    ready = mod if region_functions(check_module(mod)) else canonicalize(mod, disable=disable, soundness=soundness)
-    return partition_with_report(ready, _options(**options))[1]
+    options = PartitionOptions(**{**partition_options, "require_full_offload": False})
+    ready = mod if region_functions(check_module(mod)) else _canonicalize(mod, disable, soundness, None)
+    return partition_with_report(ready, options)[1]
 
 
 def compile(mod: tvm.IRModule, target: Any = None) -> tvm.runtime.Executable:

@@ -7,7 +7,7 @@ attribute Composite = "tensorrt.<operator>".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,9 +34,9 @@ class PartitionOptions:
 
     Attributes
     ----------
-    exclude_ops : tuple[str, ...]
+    exclude_ops : collection of str
         Operators to keep with TVM, with or without the prefix "relax.".
-    exclude_names : tuple[str, ...]
+    exclude_names : collection of str
         Bindings to keep with TVM, by the names of their variables.
     exclude : Callable, optional
         `exclude(call, name)` returns True for a call to keep with TVM.
@@ -46,12 +46,17 @@ class PartitionOptions:
         Raise OffloadError when an operator stays outside.
     """
 
-    exclude_ops: tuple[str, ...] = ()
-    exclude_names: tuple[str, ...] = ()
+    exclude_ops: Collection[str] = ()
+    exclude_names: Collection[str] = ()
     exclude: Predicate | None = None
     min_region_ops: int = 1
     require_full_offload: bool = False
     registry: Registry = field(default=REGISTRY, repr=False)
+
+    def __post_init__(self) -> None:
+        for given in ("exclude_ops", "exclude_names"):
+            value = getattr(self, given)
+            object.__setattr__(self, given, (value,) if isinstance(value, str) else tuple(value))
 
     @cached_property
     def operators(self) -> frozenset[str]:
