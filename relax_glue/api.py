@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
+from tvm import relax
 
 from .inline import inline, region_functions
 from .partition import PartitionOptions, Predicate, partition_with_report
 from .pipeline import check_module, pipeline_passes
 from .report import Report
 from .rewrite import DEFAULT_SOUNDNESS, RewriteStats
+
+if TYPE_CHECKING:
+    from .tensorrt import BuildOptions
 
 
 def canonicalize(
@@ -166,7 +170,13 @@ def explain(
     return partition_with_report(ready, options)[1]
 
 
-def compile(mod: tvm.IRModule, target: Any = None) -> tvm.runtime.Executable:
+def compile(
+    mod: tvm.IRModule,
+    target: tvm.target.Target | str | None = None,
+    *,
+    build: BuildOptions | None = None,
+    require_engines: bool = False,
+) -> relax.VMExecutable:
     """Compile a module for the Relax VM: with TensorRT where there is a GPU for it, else with TVM alone.
 
     Parameters
@@ -174,18 +184,29 @@ def compile(mod: tvm.IRModule, target: Any = None) -> tvm.runtime.Executable:
     mod : tvm.IRModule
         As imported, or partitioned by `optimize`; it is not changed. One without regions is optimised first.
     target : tvm.target.Target or str, optional
-        What TVM compiles for; by default "cuda" where TensorRT can run, else "llvm". With a CPU target the regions are
-        put back and TVM compiles everything.
+        What TVM compiles for; by default "cuda" where TensorRT can run, else "llvm". For "cuda" each region becomes an
+        engine; for a CPU the regions are put back and TVM compiles everything.
+    build : relax_glue.tensorrt.BuildOptions, optional
+        How engines are built and run; with `build="lazy"` a machine without a GPU can compile for one that has it.
+    require_engines : bool
+        Raise when a region cannot become an engine; else it goes back to TVM with a warning.
 
     Returns
     -------
-    executable : tvm.runtime.Executable
+    executable : tvm.relax.VMExecutable
         For `tvm.relax.VirtualMachine` and `export_library`.
 
     Raises
     ------
     InvalidModuleError
         `mod` is no IRModule, has no Relax function, or is ill-formed.
+    OffloadError
+        With `require_engines`: a region has no engine.
     """
+    from . import tensorrt  # it registers functions with TVM
+
     ready = mod if region_functions(check_module(mod)) else optimize(mod)
-    return tvm.compile(inline(ready), target or "llvm")
+    chosen = tvm.target.Target(target or ("cuda" if tensorrt.can_run() else "llvm"))
+    if chosen.kind.name != "cuda":
+        return tvm.compile(inline(ready), chosen)
+    return tvm.compile(tensorrt.Codegen(build, require=require_engines)(ready), chosen)
