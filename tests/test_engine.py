@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from relax_glue.errors import BuildError, ConversionError, EngineWarning, PlanError, ProviderError, UnknownNameError
-from relax_glue.tensorrt import BuildOptions, engine, get_provider, precision
+from relax_glue.tensorrt import BuildOptions, engine, get_provider
 from relax_glue.tensorrt.artifact import (
     Artifact,
     Plan,
@@ -33,8 +33,10 @@ from relax_glue.tensorrt.cache import EngineCache, cache_of, engine_key
 from relax_glue.tensorrt.container import pack, unpack
 from relax_glue.tensorrt.engine import obtain_plan
 from relax_glue.tensorrt.plain import plain_function
+from relax_glue.tensorrt.precision import VARIABLE, Precision
+from relax_glue.tensorrt.provider import Provider
 
-PLAN = Plan("tensorrt_rtx 1.5.0", "NVIDIA H200 (9.0)", ("x",), ("y",), b"engine bytes")
+PLAN = Plan("tensorrt_rtx 1.5.0", "NVIDIA H200 (9.0)", False, ("x",), ("y",), b"engine bytes")
 
 
 def saved(seed: int = 0, size: int = 16) -> SavedRegion:
@@ -83,23 +85,63 @@ def test_options_that_do_not_change_the_engine_share_a_key() -> None:
         assert engine_key(saved(), same, "p 1", "g") == base
 
 
-def test_tf32_is_off_in_the_plan_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorRT-RTX writes into a plan whether the environment forbade TF32 when it was built."""
-    monkeypatch.delenv(precision.VARIABLE, raising=False)
-    without = obtain_plan(saved(), BuildOptions(cache=False)).data
-    with_it = obtain_plan(saved(), BuildOptions(cache=False, tf32=True)).data
-    assert precision.VARIABLE not in os.environ
-    monkeypatch.setenv(precision.VARIABLE, "0")
-    forbidden = obtain_plan(saved(), BuildOptions(cache=False, tf32=True)).data
-    assert without == forbidden != with_it
+# TF32
+
+RTX = Provider("tensorrt_rtx", (1, 5), None)
+MAINLINE = Provider("tensorrt", (10, 14), None)
 
 
-def test_the_users_own_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(precision.VARIABLE, "1")
-    provider = get_provider()
-    with precision.float32(provider, tf32=False), precision.float32(provider, tf32=False):
-        assert os.environ[precision.VARIABLE] == "0"
-    assert os.environ[precision.VARIABLE] == "1"
+def test_tf32_is_off_unless_asked_for() -> None:
+    assert not obtain_plan(saved(), BuildOptions(cache=False)).tf32
+    config = get_provider().builder().config()
+    assert not config.get_flag(get_provider().trt.BuilderFlag.TF32)
+
+
+def test_one_process_of_rtx_is_of_one_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    without, with_it = Precision(), Precision()
+    assert not without.settle(RTX, False)
+    with pytest.warns(EngineWarning, match="without TF32"):
+        assert not without.settle(RTX, True)
+    assert with_it.settle(RTX, True)
+    with pytest.raises(BuildError, match="different processes"):
+        with_it.settle(RTX, False)
+
+
+def test_the_users_environment_forbids_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "0")
+    with pytest.warns(EngineWarning, match="without TF32"):
+        assert not Precision().settle(RTX, True)
+
+
+def test_mainline_decides_for_each_engine() -> None:
+    precision = Precision()
+    assert [precision.settle(MAINLINE, tf32) for tf32 in (True, False, True)] == [True, False, True]
+
+
+def test_the_environment_is_set_while_rtx_works_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    precision = Precision()
+    monkeypatch.setenv(VARIABLE, "1")
+    with precision.held(RTX, False), precision.held(RTX, False):
+        assert os.environ[VARIABLE] == "0"
+    assert os.environ[VARIABLE] == "1"
+    monkeypatch.delenv(VARIABLE)
+    with precision.held(RTX, False):
+        assert os.environ[VARIABLE] == "0"
+    assert VARIABLE not in os.environ
+    for provider, tf32 in ((RTX, True), (MAINLINE, False)):
+        with precision.held(provider, tf32):
+            assert VARIABLE not in os.environ
+
+
+def test_the_plan_itself_holds_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT-RTX writes into a plan whether the environment forbade TF32, and loads it only where that is so."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    here = obtain_plan(saved(), BuildOptions(cache=False)).data
+    network = engine.build_network(load_region(saved().data))
+    monkeypatch.setenv(VARIABLE, "0")
+    config = network.builder.config()
+    assert here == bytes(memoryview(network.builder.builder.build_serialized_network(network.net, config)))
 
 
 # options

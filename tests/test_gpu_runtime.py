@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from tvm.relax.dpl import TuplePattern, is_op, wildcard
 import relax_glue.tensorrt as trt
 from relax_glue.errors import DeviceError, EngineWarning, PlanError, RelaxGlueError
 from relax_glue.tensorrt import codegen, cuda, execution
-from relax_glue.tensorrt.artifact import Artifact, Plan
+from relax_glue.tensorrt.artifact import Artifact
 
 pytestmark = pytest.mark.gpu
 
@@ -204,13 +206,16 @@ print(json.dumps({"import": imported - start, "load": loaded - imported, "first"
 """
 
 
+def environment(cache: Path | None = None) -> dict[str, str]:
+    """Return the environment of a child process: it finds what this one finds."""
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return here if cache is None else {**here, "RELAX_GLUE_CACHE_DIR": str(cache)}
+
+
 def in_a_fresh_process(library: Path, array: np.ndarray, folder: Path, cache: Path) -> tuple[np.ndarray, dict]:
     np.save(folder / "x.npy", array)
     command = [sys.executable, "-P", "-c", CHILD, str(library), str(folder / "x.npy"), str(folder / "y.npy")]
-    import os
-
-    environment = {**os.environ, "RELAX_GLUE_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(cache), check=False)
     assert done.returncode == 0, done.stderr
     return np.load(folder / "y.npy"), json.loads(done.stdout.splitlines()[-1])
 
@@ -238,22 +243,14 @@ def broken(artifact: Artifact) -> Artifact:
     data = bytearray(plan.data)
     data[len(data) // 2] ^= 0xFF
     data[100] ^= 0xFF
-    return Artifact(
-        artifact.symbol,
-        artifact.inputs,
-        artifact.outputs,
-        artifact.options,
-        artifact.region,
-        Plan(plan.provider, plan.gpu, plan.inputs, plan.outputs, bytes(data)),
-    )
+    return replace(artifact, plan=replace(plan, data=bytes(data)))
 
 
 def foreign(artifact: Artifact) -> Artifact:
     """Return an artifact whose engine says that another TensorRT made it."""
     plan = artifact.plan
     assert plan is not None
-    other = Plan("tensorrt_rtx 0.1", plan.gpu, plan.inputs, plan.outputs, plan.data)
-    return Artifact(artifact.symbol, artifact.inputs, artifact.outputs, artifact.options, artifact.region, other)
+    return replace(artifact, plan=replace(plan, provider="tensorrt_rtx 0.1"))
 
 
 @pytest.mark.parametrize("harm", [broken, foreign])
@@ -337,24 +334,34 @@ def test_without_memory_it_is_an_error_and_nothing_is_lost() -> None:
             ballast.append(tvm.runtime.empty((size,), "uint8", tvm.cuda()))
         except RuntimeError:
             size //= 2
-    with pytest.raises(RelaxGlueError) as raised:
+    # TVM may be the one that finds no room, for the result; then it is TVM's error
+    with pytest.raises((RelaxGlueError, RuntimeError), match="(?i)memory"):
         machine["main"](given)
-    print("out of memory:", raised.value)
     ballast.clear()
     close(flat(machine["main"](given)), wanted)
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_tf32_is_off_unless_asked_for(first: bool) -> None:
-    """In either order in one process; each process sees one order first."""
+TF32 = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import test_gpu_runtime as t
+mod = t.conv_module(channels=64, size=64)
+got = t.on_gpu(t.machine_of(mod, t.trt.BuildOptions(cache=False, tf32=True)), t.inputs_of(mod))[0]
+wanted = t.on_llvm(mod, t.inputs_of(mod))[0]
+print(abs(got - wanted).max() / abs(wanted).max())
+"""
+
+
+def test_tf32_is_off_unless_asked_for() -> None:
     mod = conv_module(channels=64, size=64)
     inputs = inputs_of(mod)
-    wanted = on_llvm(mod, inputs)[0]
-    for tf32 in (first, not first):
-        got = on_gpu(machine_of(mod, trt.BuildOptions(cache=False, tf32=tf32)), inputs)[0]
-        error = np.abs(got - wanted).max() / np.abs(wanted).max()
-        print("tf32", tf32, "error", error)
-        assert tf32 or error < 1e-5
+    got, wanted = on_gpu(machine_of(mod), inputs)[0], on_llvm(mod, inputs)[0]
+    without = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+    assert without < 1e-5
+    command = [sys.executable, "-P", "-c", TF32, str(Path(__file__).parent)]  # a process is of one mind
+    with_it = float(subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout)
+    print("error without TF32", without, "with", with_it)
+    assert without < with_it < 1e-2
 
 
 def test_results_are_tvms_own_tensors() -> None:

@@ -44,6 +44,8 @@ class Plan:
         The TensorRT it was built by, such as "tensorrt 10.14.1".
     gpu : str
         The GPU it was built on, such as "NVIDIA H200 (9.0)", or "no GPU".
+    tf32 : bool
+        Whether its float32 layers may use TF32.
     inputs, outputs : tuple[str, ...]
         The names of the engine's tensors, in the order of the region's parameters and results.
     data : bytes
@@ -52,18 +54,21 @@ class Plan:
 
     provider: str
     gpu: str
+    tf32: bool
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     data: bytes
 
     def header(self) -> dict[str, Any]:
         """Return all but the data, as JSON holds it."""
-        return {"provider": self.provider, "gpu": self.gpu, "inputs": self.inputs, "outputs": self.outputs}
+        names = ("provider", "gpu", "tf32", "inputs", "outputs")
+        return {name: getattr(self, name) for name in names}
 
     @staticmethod
     def of(header: dict[str, Any], data: bytes) -> Plan:
         """Make a plan of what `header` returned and the data."""
-        return Plan(header["provider"], header["gpu"], tuple(header["inputs"]), tuple(header["outputs"]), data)
+        inputs, outputs = tuple(header["inputs"]), tuple(header["outputs"])
+        return Plan(header["provider"], header["gpu"], header["tf32"], inputs, outputs, data)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from ..errors import EngineWarning, PlanError
 from .artifact import Plan, SavedRegion
 from .container import pack, unpack
 from .options import BuildOptions
-from .precision import VARIABLE as TF32_VARIABLE
 
 VARIABLE = "RELAX_GLUE_CACHE_DIR"
 _SUFFIXES = (".engine", ".kernels", ".timing")
@@ -42,14 +41,13 @@ def engine_key(region: SavedRegion, options: BuildOptions, provider: str, gpu: s
     gpu : str
         The GPU's name and compute capability.
     """
-    overridden = os.environ.get(TF32_VARIABLE) == "0"  # the user's own word against tf32=True
-    parts = [region.digest, options.engine_settings(), provider, gpu, options.tf32 and overridden]
+    parts = [region.digest, options.engine_settings(), provider, gpu]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def kernels_key(plan: Plan, options: BuildOptions, gpu: str) -> str:
+def kernels_key(plan: Plan, gpu: str) -> str:
     """Return the digest under which the kernels of an engine are kept for one GPU."""
-    return hashlib.sha256(plan.data + f"{plan.provider} {gpu} tf32={options.tf32}".encode()).hexdigest()
+    return hashlib.sha256(plan.data + f"{plan.provider} {gpu} tf32={plan.tf32}".encode()).hexdigest()
 
 
 def cache_of(options: BuildOptions) -> EngineCache | None:

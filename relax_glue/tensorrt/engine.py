@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import replace
 from typing import Any
 
 from tvm import relax
@@ -19,7 +20,7 @@ from .cache import EngineCache, cache_of, engine_key
 from .cuda import gpu_name
 from .network import Network, build_network
 from .options import BuildOptions
-from .precision import float32
+from .precision import precision
 from .progress import Reporter, monitor, progress_function
 from .provider import Provider, get_provider
 
@@ -59,6 +60,7 @@ def obtain_plan(
         When TensorRT builds no engine of it.
     """
     provider = get_provider(options.provider)
+    options = _settled(options, provider)
     name = gpu_name(gpu)
     key = engine_key(region, options, str(provider), name)
     cache = cache_of(options)
@@ -93,13 +95,14 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
         When TensorRT builds none; the message holds what it said.
     """
     provider, gpu = network.provider, gpu if gpu is not None else gpu_name()
+    options = _settled(options, provider)
     config = _config(network, options)
     timings = _Timings.attach(config, cache_of(options), provider, gpu)
     reporter = _attach_progress(config, provider, options, title)
     recorder = provider.recorder()
     network.builder.builder.error_recorder = recorder
     try:
-        with float32(provider, tf32=options.tf32):
+        with precision().held(provider, options.tf32):
             data = network.builder.builder.build_serialized_network(network.net, config)
     finally:
         network.builder.builder.error_recorder = None
@@ -109,7 +112,12 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
         raise BuildError(_why(provider, title, recorder.messages, reporter))
     timings.keep()
     inputs = tuple(given.name for given in network.inputs)
-    return Plan(str(provider), gpu, inputs, tuple(network.outputs), bytes(memoryview(data)))
+    return Plan(str(provider), gpu, options.tf32, inputs, tuple(network.outputs), bytes(memoryview(data)))
+
+
+def _settled(options: BuildOptions, provider: Provider) -> BuildOptions:
+    """Return the options with TF32 as this process will have it."""
+    return replace(options, tf32=precision().settle(provider, options.tf32))
 
 
 def _config(network: Network, options: BuildOptions) -> Any:

@@ -27,7 +27,7 @@ from ..errors import DeviceError, ExecutionError, PlanError
 from .artifact import Artifact, Plan
 from .cache import cache_of, kernels_key
 from .cuda import Driver, Gpu
-from .precision import float32
+from .precision import precision
 from .provider import Provider
 from .tensors import Slot, misaligned
 
@@ -87,7 +87,7 @@ class Engine:
 
     def precision(self) -> AbstractContextManager[None]:
         """Return the context in which the engine may compile kernels: to load it and to run it first."""
-        return float32(self._provider, tf32=self.artifact.options.tf32)
+        return precision().held(self._provider, self.plan.tf32)
 
     def context(self) -> Any:
         """Make an execution context; the engine's GPU is current."""
@@ -283,7 +283,7 @@ class _Kernels:
         if not provider.is_rtx:
             return None
         config = engine.create_runtime_config()
-        return _Kernels(engine, config, artifact, kernels_key(plan, artifact.options, gpu.name))
+        return _Kernels(engine, config, artifact, kernels_key(plan, gpu.name))
 
     def context(self) -> Any:
         return self._engine.create_execution_context(self._config)
@@ -303,3 +303,5 @@ def _check_origin(plan: Plan, provider: Provider, gpu: Gpu) -> None:
         raise PlanError(f"an engine of {plan.provider} does not load with {provider}")
     if not provider.is_rtx and plan.gpu != gpu.name:
         raise PlanError(f"an engine built on {plan.gpu} does not fit {gpu.name}")
+    if precision().settle(provider, plan.tf32) != plan.tf32:
+        raise PlanError(f"an engine with TF32 does not load where {provider} works without it")
