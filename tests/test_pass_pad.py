@@ -7,6 +7,7 @@ from script_case import script
 
 from relax_glue.movement import Pad, index_map
 from relax_glue.passes import CanonicalizePad
+from relax_glue.testing import evaluate
 
 PAD = CanonicalizePad()
 LOWEST = float(np.finfo("float32").min)
@@ -176,3 +177,22 @@ def test_a_maximum_pads_with_the_lowest_number_by_itself():
 def test_a_maximum_that_sees_the_padding_keeps_it(value, dtype):
     before = script(f"y = {pad(HW, value)}", "gv = R.nn.max_pool2d(y, (5, 5))", dtype=dtype, x=(1, 1, 4, 4))
     declines(PAD, before)
+
+
+# -- the reader ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("widths", [(1, 2, 2, 1), (0, 0, 0, 2), (2, 0, 3, 3)])
+def test_a_pad_is_read_as_what_llvm_does(mode, widths):
+    x = np.arange(12, dtype="float32").reshape(1, 1, 3, 4)
+    module = script(f"gv = {pad((0, 0, 0, 0, *widths), 7.0, mode)}", x=x.shape)
+    view = Pad((0, 0, *widths[::2]), (0, 0, *widths[1::2]), mode, 7.0)
+    np.testing.assert_array_equal(evaluate(module, [x]), view.apply(x))
+
+
+@pytest.mark.parametrize("widths", [(-1, 0, 0, -2), (-1, 2, 1, -1)])
+def test_negative_widths_cut_as_llvm_does(widths):
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    module = script(f"gv = {pad(widths, 7.0)}", x=x.shape)
+    np.testing.assert_array_equal(evaluate(module, [x]), Pad(widths[::2], widths[1::2], "constant", 7.0).apply(x))
