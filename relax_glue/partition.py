@@ -287,7 +287,7 @@ def _bytes_of(value: Value) -> int:
     return product([e for e in shape if is_static((e,))]) * (tvm.DataType(value.dtype).bits + 7) // 8
 
 
-def block_costs(graph: Graph, registry: Registry) -> Costs:
+def block_costs(graph: Graph, registry: Registry) -> Costs[Node]:
     """Return what the nodes of a block cost the partition."""
 
     def output_bytes(node: Node) -> int:

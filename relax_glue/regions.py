@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import networkx as nx
 
+N = TypeVar("N", bound=Hashable)
+
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(Generic[N]):
     """What a node costs.
 
     Attributes
@@ -33,13 +36,13 @@ class Costs:
         Whether the result of a node is seen outside the block.
     """
 
-    output_bytes: Callable[[Hashable], int]
-    outside_bytes: Callable[[Hashable], int]
-    glue: Callable[[Hashable], bool]
-    seen: Callable[[Hashable], bool]
+    output_bytes: Callable[[N], int]
+    outside_bytes: Callable[[N], int]
+    glue: Callable[[N], bool]
+    seen: Callable[[N], bool]
 
 
-def earliest_levels(dag: nx.DiGraph, accepted: Callable[[Hashable], bool]) -> dict[Hashable, int]:
+def earliest_levels(dag: nx.DiGraph, accepted: Callable[[N], bool]) -> dict[N, int]:
     """Return the level of every node: of an accepted one its region, of another the first region after it.
 
     Parameters
@@ -49,7 +52,7 @@ def earliest_levels(dag: nx.DiGraph, accepted: Callable[[Hashable], bool]) -> di
     accepted : Callable
         Whether a node can go into a region.
     """
-    level: dict[Hashable, int] = {}
+    level: dict[N, int] = {}
     for node in nx.topological_sort(dag):
         inside = accepted(node)
         level[node] = max((level[p] + (accepted(p) and not inside) for p in dag.pred[node]), default=0)
@@ -57,8 +60,8 @@ def earliest_levels(dag: nx.DiGraph, accepted: Callable[[Hashable], bool]) -> di
 
 
 def latest_levels(
-    dag: nx.DiGraph, accepted: Callable[[Hashable], bool], level: Mapping[Hashable, int], costs: Costs
-) -> dict[Hashable, int]:
+    dag: nx.DiGraph, accepted: Callable[[N], bool], level: Mapping[N, int], costs: Costs[N]
+) -> dict[N, int]:
     """Return the levels after moving nodes later where that lowers the bytes that cross.
 
     Users are looked at before their producers, so a chain of glue moves as a whole. Every dependency that held
@@ -66,7 +69,7 @@ def latest_levels(
     """
     top = max((level[n] for n in dag if accepted(n)), default=0)
     new = dict(level)
-    limit: dict[Hashable, int] = {}
+    limit: dict[N, int] = {}
     for node in reversed(list(nx.topological_sort(dag))):
         inside = accepted(node)
         limits = [(new[u] if inside else new[u] - 1) if accepted(u) else limit[u] for u in dag.succ[node]]
@@ -81,11 +84,11 @@ def latest_levels(
 
 def _pays(
     dag: nx.DiGraph,
-    node: Hashable,
-    accepted: Callable[[Hashable], bool],
-    level: Mapping[Hashable, int],
+    node: N,
+    accepted: Callable[[N], bool],
+    level: Mapping[N, int],
     target: int,
-    costs: Costs,
+    costs: Costs[N],
 ) -> bool:
     """Compare the bytes that cross when `node` stays with those when it moves to region `target`."""
     users = [u for u in dag.succ[node] if not accepted(u) or level[u] != level[node]]
@@ -96,10 +99,10 @@ def _pays(
 
 def find_regions(
     dag: nx.DiGraph,
-    accepted: Callable[[Hashable], bool],
-    worth: Callable[[list[Hashable]], str | None],
-    costs: Costs,
-) -> tuple[dict[Hashable, int], dict[Hashable, str]]:
+    accepted: Callable[[N], bool],
+    worth: Callable[[list[N]], str | None],
+    costs: Costs[N],
+) -> tuple[dict[N, int], dict[N, str]]:
     """Assign the accepted nodes of a graph to the fewest convex regions.
 
     Parameters
@@ -120,14 +123,14 @@ def find_regions(
     dropped : dict[node, str]
         Accepted nodes that stay outside because their region would not be worth an engine, and why.
     """
-    dropped: dict[Hashable, str] = {}
+    dropped: dict[N, str] = {}
 
-    def inside(node: Hashable) -> bool:
+    def inside(node: N) -> bool:
         return node not in dropped and accepted(node)
 
     while True:
         level = latest_levels(dag, inside, earliest_levels(dag, inside), costs)
-        groups: dict[int, list[Hashable]] = {}
+        groups: dict[int, list[N]] = {}
         for node in dag:
             if inside(node):
                 groups.setdefault(level[node], []).append(node)
@@ -138,9 +141,9 @@ def find_regions(
         dropped.update(poor)
 
 
-def is_convex(dag: nx.DiGraph, members: set[Hashable]) -> bool:
+def is_convex(dag: nx.DiGraph, members: set[N]) -> bool:
     """Return whether no path leaves `members` and comes back."""
-    below: set[Hashable] = set()
+    below: set[N] = set()
     for node in nx.topological_sort(dag):
         left = any(p in below or (p in members and node not in members) for p in dag.pred[node])
         if left and node in members:
