@@ -74,7 +74,7 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return importer.from_onnx(model.graph, opset_of(model))
+            return importer.build(model.graph, opset_of(model))
         except RelaxGlueError:
             raise
         except Exception as error:
@@ -121,17 +121,38 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def __init__(self, graph: onnx.GraphProto) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
         self._read = names_read(graph)
+        self._bounds: dict[Any, int] = {}
+        self._only_output: str | None = None
 
     def _sanitize_name(self, name: str) -> str:
         return str(self._name_supply.fresh_name(variable_name(name)))
 
-    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Do nothing: `check_operators` has looked, by domain and into the branches too."""
+    def build(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        """Build the module with the function `main`."""
+        self.opset = opset
+        self._parse_graph_initializers(graph)
+        self._parse_graph_input(graph)
+        params = [value for value in self._inputs.values() if isinstance(value, relax.Var)]
+        # A dataflow block holds no branches.
+        branches = any(node.op_type == "If" for node in graph.node)
+        if len(graph.output) == 1 and not branches:
+            self._only_output = graph.output[0].name
+        with self.bb.function("main", params=params):
+            with contextlib.nullcontext() if branches else self.bb.dataflow():
+                self._convert_nodes(graph.node)
+                values = [self._as_tensor(self._nodes[value.name]) for value in graph.output]
+                result = values[0] if len(values) == 1 else relax.Tuple(values)
+                if not branches and not self._is_emitted_output(result):
+                    result = self.bb.emit_output(result)
+            self.bb.emit_func_output(result)
+        mod = self.bb.get()
+        mod["main"] = mod["main"].with_attr("num_input", self._num_input)
+        return mod
 
-    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
-        self._convert_nodes(graph.node)
-        for value in graph.output:
-            self._nodes[value.name] = self._as_tensor(self._nodes[value.name])
+    def _is_emitted_output(self, value: Any) -> bool:
+        # A variable that its dataflow block gives out; the parameters are variables too, but not bound in it.
+        is_plain = isinstance(value, relax.Var) and not isinstance(value, relax.DataflowVar)
+        return is_plain and not any(value.same_as(param) for param in self._inputs.values())
 
     def _convert_nodes(self, listed: Iterable[onnx.NodeProto]) -> None:
         for node in listed:
@@ -154,8 +175,22 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             repaired = self._convert_operator(node.op_type, inputs, attrs, self.opset)
         if isinstance(repaired, relax.Call) and isinstance(repaired.ty, (relax.TensorType, relax.TupleType)):
             # Bound here, the variable carries the name of the node to reports and to TensorRT's layers.
-            return self.bb.emit(repaired, name_hint=variable_name(node.name))
-        return repaired
+            # The last one is given out under that name, where an alias would hide it.
+            emit = self.bb.emit_output if node.output[0] == self._only_output else self.bb.emit
+            repaired = emit(repaired, name_hint=variable_name(node.name))
+        return self._with_extents(repaired, node.name)
+
+    def _with_extents(self, value: Any, name: str) -> Any:
+        """Give symbols to the extents of a tensor of which only the rank is known.
+
+        They get lost where TVM cannot prove two extents equal, or where they depend on values. Most converters ask
+        for a shape, and TVM has no code for a strided_slice without one. The symbols are bound when the model runs.
+        """
+        ty = getattr(value, "ty", None)
+        if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 0:
+            return value
+        symbols = [tirx.Var(f"{variable_name(name)}_dim{axis}", "int64") for axis in range(ty.ndim)]
+        return self.bb.match_cast(value, relax.TensorType(symbols, ty.dtype))
 
     def _repaired(self, node: onnx.NodeProto, inputs: Any, attrs: dict[str, Any]) -> Any:
         repair = REPAIRS.get(node.op_type)
@@ -163,7 +198,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         if repair is None or node.domain not in DEFAULT_DOMAINS or not tensors:
             return None
         read = [name if name in self._read else "" for name in node.output]
-        result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset))
+        result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset, self._bounds))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_if(self, node: onnx.NodeProto) -> relax.Expr:
@@ -172,7 +207,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         if condition.ty.ndim != 0:
             condition = self.bb.emit(relax.op.reshape(condition, ()))
         branches = [self._convert_branch(attrs[name]) for name in ("then_branch", "else_branch")]
-        return self.bb.emit(relax.If(condition, *branches), name_hint=variable_name(node.name))
+        result = self.bb.emit(relax.If(condition, *branches), name_hint=variable_name(node.name))
+        return self._with_extents(result, node.name)
 
     def _convert_branch(self, graph: onnx.GraphProto) -> relax.SeqExpr:
         """Convert a branch into bindings of its own, so that it runs only where it is chosen."""

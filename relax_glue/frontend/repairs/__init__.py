@@ -40,6 +40,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "Mean": arithmetic.mean,
         "Min": arithmetic.chain(relax.op.minimum),
         "NonMaxSuppression": layers.non_max_suppression,
+        "NonZero": layers.non_zero,
         "OneHot": arithmetic.one_hot,
         "Pad": movement.pad,
         "Pow": arithmetic.power,

@@ -180,6 +180,8 @@ def _slice_axis(extent: Any, start: int, stop: int, step: int) -> tuple[int, Any
         begin, end, step = slice(start, stop, step).indices(extent)
         if (begin, end, step) == (0, extent, 1):
             return 0, extent, 1
+        if not range(begin, end, step):
+            return 0, 0, 1  # topi refuses an end before the beginning
         # Relax counts a negative end from the back, so "down to before the first" is -(extent + 1).
         return begin, end if end >= 0 else -(extent + 1), step
     if step == 1 and start >= 0 and stop >= TO_THE_END:

@@ -31,6 +31,8 @@ class OnnxNode:
         Where the importer builds.
     opset : int
         The version of the operator set.
+    bounds : dict
+        For each symbolic extent that depends on values, the largest value it can have. One for the whole import.
     """
 
     op_type: str
@@ -40,6 +42,7 @@ class OnnxNode:
     outputs: list[str]
     bb: relax.BlockBuilder
     opset: int
+    bounds: dict[Any, int]
 
     def input(self, index: int) -> Any:
         """Return an operand, None if the node does not have it."""

@@ -203,14 +203,14 @@ def _is_native(
         or dtype_of(node.inputs[0]).kind != "f"
     ):
         return False
-    for axis in changed:
-        if not isinstance(extents[axis], int):
-            continue
-        off_ratio = abs(extents[axis] * scales[axis] - sizes[axis]) > EXACT * max(1, sizes[axis])
-        # TVM divides by size - 1 for align_corners, whose only position is then 0.
-        if off_ratio or (sampling.coordinates == "align_corners" and sizes[axis] == 1):
-            return False
-    return True
+    # For align_corners TVM divides by size - 1 on both axes, also where the only position is 0.
+    if sampling.coordinates == "align_corners" and (len(extents) == 3 or 1 in sizes[2:]):
+        return False
+    return all(
+        abs(extents[axis] * scales[axis] - sizes[axis]) <= EXACT * max(1, sizes[axis])
+        for axis in changed
+        if isinstance(extents[axis], int)
+    )
 
 
 def _resize2d(node: OnnxNode, sampling: Sampling, sizes: list[Any]) -> relax.Expr:
@@ -222,7 +222,6 @@ def _resize2d(node: OnnxNode, sampling: Sampling, sizes: list[Any]) -> relax.Exp
         relax.ShapeExpr([1, sizes[2]] if flat else sizes[2:]),
         layout="NCHW",
         method=METHODS[sampling.mode],
-        # With an extent of 1 put in, align_corners would divide by 0 there; any other mode stays at its only row.
         coordinate_transformation_mode=sampling.coordinates,
         rounding_method=sampling.rounding,
         cubic_alpha=sampling.cubic_a,
