@@ -8,7 +8,8 @@ when an engine is built or loaded.
 
 from __future__ import annotations
 
-from .checker import CheckReport, check
+from .check_report import CheckReport
+from .checker import check
 from .codegen import Codegen, register_codegen
 from .options import BuildOptions
 from .provider import get_provider

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
@@ -23,6 +23,9 @@ from .options import BuildOptions
 from .precision import precision
 from .progress import Reporter, monitor, progress_function
 from .provider import Provider, get_provider
+
+if TYPE_CHECKING:
+    import tensorrt as trt
 
 _LOG = logging.getLogger("relax_glue.tensorrt")
 
@@ -100,12 +103,13 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
     timings = _Timings.attach(config, cache_of(options), provider, gpu)
     reporter = _attach_progress(config, provider, options, title)
     recorder = provider.recorder()
-    network.builder.builder.error_recorder = recorder
+    builder: trt.Builder = network.builder.builder
+    builder.error_recorder = recorder
     try:
         with precision().held(provider, options.tf32):
-            data = network.builder.builder.build_serialized_network(network.net, config)
+            data = builder.build_serialized_network(network.net, config)
     finally:
-        network.builder.builder.error_recorder = None
+        builder.error_recorder = None
     if reporter is not None and reporter.error is not None:
         raise reporter.error
     if data is None:
@@ -120,14 +124,14 @@ def _settled(options: BuildOptions, provider: Provider) -> BuildOptions:
     return replace(options, tf32=precision().settle(provider, options.tf32))
 
 
-def _config(network: Network, options: BuildOptions) -> Any:
+def _config(network: Network, options: BuildOptions) -> trt.IBuilderConfig:
     if network.symbols:
         symbol = network.symbols[0]
         raise BuildError(
             f"axis {symbol.axis} of {symbol.input} is {symbol.extent}: an engine needs every extent as a number; "
             f"fix the input shapes of the model"
         )
-    config = network.builder.config(tf32=options.tf32)
+    config: trt.IBuilderConfig = network.builder.config(tf32=options.tf32)
     if options.workspace is not None:
         config.set_memory_pool_limit(network.trt.MemoryPoolType.WORKSPACE, options.workspace)
     if options.optimization_level is not None:
@@ -135,7 +139,9 @@ def _config(network: Network, options: BuildOptions) -> Any:
     return config
 
 
-def _attach_progress(config: Any, provider: Provider, options: BuildOptions, title: str) -> Reporter | None:
+def _attach_progress(
+    config: trt.IBuilderConfig, provider: Provider, options: BuildOptions, title: str
+) -> Reporter | None:
     function = progress_function(options.progress, f"TensorRT {title[:40]}")
     if function is None or not hasattr(provider.trt, "IProgressMonitor"):
         return None
@@ -157,14 +163,14 @@ def _why(provider: Provider, title: str, messages: list[str], reporter: Reporter
 class _Timings:
     """The timing cache of a build: read before it, written after it if it grew."""
 
-    def __init__(self, cache: EngineCache | None, key: str, timing_cache: Any, old: bytes) -> None:
+    def __init__(self, cache: EngineCache | None, key: str, timing_cache: trt.ITimingCache | None, old: bytes) -> None:
         self._cache = cache
         self._key = key
         self._timing_cache = timing_cache
         self._old = old
 
     @staticmethod
-    def attach(config: Any, cache: EngineCache | None, provider: Provider, gpu: str) -> _Timings:
+    def attach(config: trt.IBuilderConfig, cache: EngineCache | None, provider: Provider, gpu: str) -> _Timings:
         """Give the config the timings kept for this provider and GPU. TensorRT-RTX times nothing."""
         if cache is None or provider.is_rtx:
             return _Timings(None, "", None, b"")
@@ -178,7 +184,7 @@ class _Timings:
 
     def keep(self) -> None:
         """Write the timings if there are new ones."""
-        if self._cache is None:
+        if self._cache is None or self._timing_cache is None:
             return
         new = bytes(memoryview(self._timing_cache.serialize()))
         if new != self._old:

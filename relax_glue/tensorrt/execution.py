@@ -18,18 +18,21 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 import tvm_ffi
 
 from ..errors import DeviceError, ExecutionError, PlanError
 from .artifact import Artifact, Plan
-from .cache import cache_of, kernels_key
 from .cuda import Driver, Gpu
+from .kernels import Kernels
 from .precision import precision
 from .provider import Provider
 from .tensors import Slot, misaligned
+
+if TYPE_CHECKING:
+    import tensorrt as trt
 
 _LOG = logging.getLogger("relax_glue.tensorrt")
 GRAPHS = 16
@@ -66,12 +69,13 @@ class Engine:
         self._recorder = provider.recorder()
         self._logger = provider.logger()
         with gpu.driver.current(gpu.context), self.precision():
-            self._runtime = provider.trt.Runtime(self._logger)
+            self._runtime: trt.Runtime = provider.trt.Runtime(self._logger)
             self._runtime.error_recorder = self._recorder
-            self._engine = self._runtime.deserialize_cuda_engine(plan.data)
-            if self._engine is None:
+            engine = self._runtime.deserialize_cuda_engine(plan.data)
+            if engine is None:
                 raise self._refusal()
-            self._kernels = _Kernels.of(self._engine, provider, artifact, plan, gpu)
+            self._engine: trt.ICudaEngine = engine
+            self._kernels = Kernels.of(self._engine, provider, artifact, plan, gpu)
         names = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
         missing = sorted(set(plan.outputs) - names)
         if missing:
@@ -89,7 +93,7 @@ class Engine:
         """Return the context in which the engine may compile kernels: to load it and to run it first."""
         return precision().held(self._provider, self.plan.tf32)
 
-    def context(self) -> Any:
+    def context(self) -> trt.IExecutionContext:
         """Make an execution context; the engine's GPU is current."""
         made = self._kernels.context() if self._kernels is not None else self._engine.create_execution_context()
         if made is None:
@@ -260,41 +264,6 @@ class _Graphs:
 
     def _destroy(self, graphs: list[int]) -> None:
         self._driver.destroy(graphs=[graph for graph in graphs if graph], events=[], streams=[])
-
-
-class _Kernels:
-    """TensorRT-RTX compiles an engine's kernels when it is loaded; this keeps them for the next process."""
-
-    def __init__(self, engine: Any, config: Any, artifact: Artifact, key: str) -> None:
-        self._engine = engine
-        self._config = config
-        self._key = key
-        self._files = cache_of(artifact.options)
-        self._compiled = config.create_runtime_cache()
-        self._loaded = (self._files.read(key, ".kernels") if self._files is not None else None) or b""
-        if self._loaded and not self._compiled.deserialize(self._loaded):
-            _LOG.info("the kernels kept for %s are of no use here; they are compiled again", artifact.symbol)
-            self._loaded = b""
-        config.set_runtime_cache(self._compiled)
-
-    @staticmethod
-    def of(engine: Any, provider: Provider, artifact: Artifact, plan: Plan, gpu: Gpu) -> _Kernels | None:
-        """Make one where the provider compiles late."""
-        if not provider.is_rtx:
-            return None
-        config = engine.create_runtime_config()
-        return _Kernels(engine, config, artifact, kernels_key(plan, gpu.name))
-
-    def context(self) -> Any:
-        return self._engine.create_execution_context(self._config)
-
-    def keep(self) -> None:
-        if self._files is None:
-            return
-        compiled = bytes(memoryview(self._compiled.serialize()))
-        if len(compiled) != len(self._loaded):
-            self._files.write(self._key, ".kernels", compiled)
-            self._loaded = compiled
 
 
 def _check_origin(plan: Plan, provider: Provider, gpu: Gpu) -> None:
