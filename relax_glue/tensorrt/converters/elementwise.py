@@ -227,7 +227,7 @@ def _accepts_shift(call: relax.Call) -> Refusal | None:
 def shift(network: Network, call: relax.Call) -> Any:
     """A product with, or a division down by, a power of two: the same bits, wrapping included."""
     x = network.tensor(call.args[0])
-    bits = network.array(call.args[1])
+    bits = np.asarray(network.array(call.args[1]))
     factor = network.constant(np.left_shift(np.ones_like(bits), bits))
     op = "PROD" if call.op.name == "relax.left_shift" else "FLOOR_DIV"
     return binary(network, op, x, factor, "")

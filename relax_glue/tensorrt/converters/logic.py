@@ -101,4 +101,5 @@ def _accepts_where(call: relax.Call) -> Refusal | None:
 @converter("relax.where", accepts=_accepts_where)
 def where(network: Network, call: relax.Call) -> Any:
     """One select layer."""
-    return select(network, *(network.tensor(arg) for arg in call.args), "")
+    condition, a, b = (network.tensor(arg) for arg in call.args)
+    return select(network, condition, a, b, "")

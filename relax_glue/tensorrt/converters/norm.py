@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
-from ..shuffles import Extent
+from ..shuffles import Dim, Extent
 from .arith import axes_mask, binary, dtype_name, reduce, refuse_arithmetic, unary
 from .limits import FLOATS, MAX_RANK, dtype_of, extents, rank_of, static_shape
 
@@ -119,11 +119,11 @@ def group_norm(network: Network, call: relax.Call) -> Any:
     rank, groups = len(x.shape), int(call.attrs.num_groups)
     channel = int(call.attrs.channel_axis) % rank
     channels = int(x.shape[channel])
-    dims = [Extent(axis) for axis in range(rank)]
+    dims: list[Dim] = [Extent(axis) for axis in range(rank)]
     split = network.reshape(x, [*dims[:channel], groups, channels // groups, *dims[channel + 1 :]])
     axes = [channel + 1, *(axis + (axis > channel) for axis in _axes(call))]
     flat = _standardised(network, split, axes, float(call.attrs.epsilon))
-    merged = [*dims[:channel], channels, *(Extent(axis + 1) for axis in range(channel + 1, rank))]
+    merged: list[Dim] = [*dims[:channel], channels, *(Extent(axis + 1) for axis in range(channel + 1, rank))]
     scale, bias = (_parameter(network, arg, [channel], rank) for arg in call.args[1:])
     return _affine(network, network.reshape(flat, merged), scale, bias, dtype_of(call))
 
@@ -161,8 +161,9 @@ def batch_norm(network: Network, call: relax.Call) -> list[Any]:
         factor = (gamma if attrs.scale else 1.0) / np.sqrt(variance + float(attrs.epsilon))
         term = (beta if attrs.center else 0.0) - mean * factor
         shape = [-1 if place == axis else 1 for place in range(rank)]
-        pair = (network.constant(each.reshape(shape).astype(dtype_of(call.args[0]))) for each in (factor, term))
-        return [_affine(network, x, *pair, dtype_of(call.args[0])), *statistics]
+        dtype = dtype_of(call.args[0])
+        scale, bias = (network.constant(each.reshape(shape).astype(dtype)) for each in (factor, term))
+        return [_affine(network, x, scale, bias, dtype), *statistics]
     gamma, beta, mean, variance = (_parameter(network, arg, [axis], rank) for arg in call.args[1:])
     deviation = unary(network, "SQRT", binary(network, "SUM", variance, float(attrs.epsilon)))
     out = binary(network, "DIV", binary(network, "SUB", x, mean), deviation)

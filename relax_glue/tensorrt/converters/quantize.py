@@ -96,7 +96,7 @@ def _quantized(network: Network, x: Any, scale: Any, axis: int | None) -> Any:
 def dequantize(network: Network, call: relax.Call) -> Any:
     """(x - zero point) * scale; half precision ends at its largest number, not at infinity."""
     x, source, target = network.tensor(call.args[0]), dtype_of(call.args[0]), dtype_of(call)
-    fits = 128.0 * float(np.max(network.array(call.args[1]))) <= _HALF_MAX
+    fits = 128.0 * float(np.max(np.asarray(network.array(call.args[1])))) <= _HALF_MAX
     if source == "int8" and not _has_zero_point(network, call) and (fits or target == "float32"):
         return _dequantized(network, x, *_scale(network, call), target)
     if source == "int32":

@@ -109,7 +109,7 @@ def _activation(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
 
 
 def _select(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
-    condition, a, b = inputs
+    condition, a, b = (wide(array) for array in inputs)
     _same_rank(layer, condition, a, b)
     return [np.where(condition, a, b)]
 

@@ -17,11 +17,11 @@ def _convolution(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     x = _padded(layer, wide(inputs[0], np.float64), 0.0)
     groups = layer.num_groups
     kernel = kernel.reshape(groups, layer.num_output_maps // groups, x.shape[1] // groups, *window)
-    out: np.ndarray | float = 0.0
+    products = []
     for tap, part in _windows(x, window, layer.stride_nd, layer.dilation_nd):
         data = part.reshape(x.shape[0], groups, x.shape[1] // groups, *part.shape[2:])
-        out = out + np.einsum("ngc...,gmc->ngm...", data, kernel[(..., *tap)])
-    out = np.asarray(out)
+        products.append(np.einsum("ngc...,gmc->ngm...", data, kernel[(slice(None),) * 3 + tap]))
+    out = np.sum(products, axis=0)
     return [_biased(layer, out.reshape(x.shape[0], layer.num_output_maps, *out.shape[3:]))]
 
 
@@ -43,27 +43,30 @@ def _deconvolution(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
             slice(index * dilation, index * dilation + (extent - 1) * stride + 1, stride)
             for index, dilation, extent, stride in zip(tap, dilations, x.shape[2:], strides, strict=True)
         )
-        out[(..., *place)] += np.einsum("ngc...,gcm->ngm...", data, kernel[(..., *tap)])
+        out[(slice(None),) * 3 + place] += np.einsum("ngc...,gcm->ngm...", data, kernel[(slice(None),) * 3 + tap])
     inner = tuple(
         slice(pre, extent - post)
         for pre, extent, post in zip(layer.pre_padding, whole, layer.post_padding, strict=True)
     )
-    return [_biased(layer, out.reshape(x.shape[0], maps, *whole)[(..., *inner)])]
+    return [_biased(layer, out.reshape(x.shape[0], maps, *whole)[(slice(None),) * 2 + inner])]
 
 
 def _pooling(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     if layer.padding_mode.name != "EXPLICIT_ROUND_DOWN":
         raise ValueError(f"layer {layer.name} has the padding mode {layer.padding_mode.name}")
     x, window = wide(inputs[0], np.float64), tuple(layer.window_size_nd)
-    ones = (1,) * len(window)
     if layer.type.name == "MAX":
         data = _padded(layer, x, -math.inf)
-        return [np.max([part for _, part in _windows(data, window, layer.stride_nd, ones)], axis=0)]
-    total = sum(part for _, part in _windows(_padded(layer, x, 0.0), window, layer.stride_nd, ones))
+        return [np.max([part for _, part in _windows(data, window, layer.stride_nd, (1,) * len(window))], axis=0)]
+    total = _summed(layer, x, window)
     if not layer.average_count_excludes_padding:
         return [total / math.prod(window)]
-    inside = _padded(layer, np.ones_like(x), 0.0)
-    return [total / sum(part for _, part in _windows(inside, window, layer.stride_nd, ones))]
+    return [total / _summed(layer, np.ones_like(x), window)]
+
+
+def _summed(layer: Any, x: np.ndarray, window: tuple[int, ...]) -> np.ndarray:
+    parts = _windows(_padded(layer, x, 0.0), window, layer.stride_nd, (1,) * len(window))
+    return np.sum([part for _, part in parts], axis=0)
 
 
 def _kernel(layer: Any, inputs: Arrays) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -96,7 +99,7 @@ def _windows(
             slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
             for index, dilation, count, stride in zip(tap, dilations, cells, strides, strict=True)
         )
-        yield tap, x[(..., *place)]
+        yield tap, x[(slice(None),) * 2 + place]
 
 
 LAYERS: Mapping[str, Layer] = {
