@@ -155,6 +155,7 @@ class _Partitioner:
         self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
         self.report = Report(_existing_regions(mod), [])
         self.function = ""
+        self.numbers: dict[str, int] = {}
         self.seen_names: set[str] = set()
         _ = options.operators  # an unknown operator is an error even where nothing would be excluded
 
@@ -236,10 +237,11 @@ class _Partitioner:
             self.report.regions.append(RegionSummary.of(var.name_hint, self.function, nodes, func))
 
     def _fresh_name(self) -> str:
-        number = len(self.added)
+        number = self.numbers.get(self.function, 0)
         while (name := f"{self.function}_tensorrt_{number}") in self.names:
             number += 1
         self.names.add(name)
+        self.numbers[self.function] = number + 1
         return name
 
 
