@@ -1,0 +1,70 @@
+"""What is written down in several places says the same in all of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tvm
+
+from relax_glue import passes
+from relax_glue.pipeline import FAMILIES, PIPELINE
+from relax_glue.rewrite import EXACT, FLOAT_REASSOC, FOLD, MOTION, NAN_SENSITIVE, REWRITE, Rule
+
+ROOT = Path(__file__).resolve().parents[1]
+RULES = [rule for rules in FAMILIES.values() for rule in rules]
+
+
+def script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_rules_is_up_to_date() -> None:
+    page = script(ROOT / "docs" / "generate.py")
+    assert page.TARGET.read_text() == page.text(), "run python docs/generate.py"
+
+
+def test_every_package_is_installed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "relax_glue").rglob("__init__.py")}
+    assert listed == found | {"relax_glue.passes"}
+
+
+def test_every_family_of_the_pipeline_is_a_pass_and_the_other_way_round() -> None:
+    in_pipeline = {name for step in PIPELINE for name in step.passes}
+    # MergeRegions works on modules that are partitioned
+    assert set(passes.__all__) - {"MergeRegions"} == in_pipeline
+    assert all(isinstance(getattr(passes, name)(), tvm.transform.Pass) for name in passes.__all__)
+
+
+def test_rules_have_one_name_each() -> None:
+    by_name: dict[str, Rule] = {}
+    for rule in RULES:
+        assert by_name.setdefault(rule.name, rule) is rule, f"{rule.name} names two rules"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_a_rule_says_what_it_is(rule: Rule) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
+    assert "->" in rule.equation and rule.source
+    assert rule.soundness in (EXACT, FLOAT_REASSOC, NAN_SENSITIVE) and rule.kind in (FOLD, REWRITE, MOTION)
+    operators = set(map(str, tvm.ir.Op.list_op_names())) | {"match_cast"}
+    assert set(rule.roots) <= operators, sorted(set(rule.roots) - operators)
+    assert set(rule.producers) <= operators | {"constant", "input"}
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    long = {
+        str(p.relative_to(ROOT)): n
+        for folder in ("relax_glue", "passes")
+        for p in (ROOT / folder).rglob("*.py")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long
