@@ -19,13 +19,15 @@ from .base import rule_pass
 from .pad import spatial_axes
 
 ADAPTIVE = ("relax.nn.adaptive_avg_pool1d", "relax.nn.adaptive_avg_pool2d", "relax.nn.adaptive_avg_pool3d")
-NO_AXES = Decline("the shape is unknown, or the layout has blocked axes")
+NO_AXES = Decline("the shape is unknown, the layout has blocked axes, or the dtype is no float")
 
 
 def _spatial(node: Node) -> list[int] | None:
-    if node.inputs[0].shape is None or node.value.shape is None or node.attrs.layout != node.attrs.out_layout:
+    """Return the axes that a pooling averages over, or None where they are unknown or it rounds to integers."""
+    x = node.inputs[0]
+    if x.shape is None or node.value.shape is None or node.attrs.layout != node.attrs.out_layout:
         return None
-    return spatial_axes(str(node.attrs.layout), node.inputs[0].ndim)
+    return spatial_axes(str(node.attrs.layout), x.ndim) if "float" in str(x.dtype) else None
 
 
 @rule(

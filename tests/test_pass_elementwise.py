@@ -75,6 +75,14 @@ def test_a_bool_has_units(name, unit):
     fires(ELEMENTWISE, before, typed("gv = x", x=((2,), "bool")), inputs=[np.array([True, False])])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_units_of_every_float(dtype):
+    lines = [f"a = R.multiply(x, R.const(1, '{dtype}'))", f"b = R.add(a, R.const(-0.0, '{dtype}'))"]
+    before = script(*lines, f"gv = R.add(b, R.const(0.0, '{dtype}'))", dtype=dtype, x=SHAPE)
+    expected = script(f"gv = R.add(x, R.const(0.0, '{dtype}'))", dtype=dtype, x=SHAPE)
+    fires(ELEMENTWISE, before, expected)
+
+
 def test_a_unit_that_repeats_x_is_a_broadcast():
     before = bound(script("gv = R.multiply(x, c)", x=(3,), c=(2, 3)), c=np.ones((2, 3), "float32"))
     fires(ELEMENTWISE, before, script("gv = R.broadcast_to(x, R.shape([2, 3]))", x=(3,)))

@@ -64,5 +64,9 @@ def test_blocked_channels_stay():
     declines(POOL, before)
 
 
+def test_integers_are_averaged_as_they_were():
+    declines(POOL, script("gv = R.nn.adaptive_avg_pool2d(x, [1, 1])", dtype="int32", x=(1, 2, 6, 6)))
+
+
 def test_the_rules_say_that_sums_may_change():
     assert {r.soundness for r in RULES} == {FLOAT_REASSOC}
