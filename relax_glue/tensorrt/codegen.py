@@ -31,9 +31,10 @@ EXTERNAL = "relax.ext.tensorrt"
 ENABLED = "relax.is_tensorrt_runtime_enabled"
 
 
-@tvm.transform.module_pass(opt_level=0, name="relax_glue.tensorrt.Codegen")
-class Codegen:
-    """Replace the region functions of a module (attribute Codegen = "tensorrt") by engines.
+def Codegen(
+    options: BuildOptions | None = None, *, require: bool = False, host: tvm.target.Target | str = "llvm"
+) -> tvm.transform.Pass:
+    """Return the pass that replaces the region functions of a module (Codegen = "tensorrt") by engines.
 
     Parameters
     ----------
@@ -47,18 +48,11 @@ class Codegen:
     Raises
     ------
     OffloadError
-        With `require`: the region, and why it has no engine.
+        When the pass runs, with `require`: the region, and why it has no engine.
     """
+    chosen = options or BuildOptions()
 
-    def __init__(
-        self, options: BuildOptions | None = None, *, require: bool = False, host: tvm.target.Target | str = "llvm"
-    ) -> None:
-        self.options = options or BuildOptions()
-        self.require = require
-        self.host = host
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return the module with its regions replaced."""
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         regions = {gv: function for gv, function in mod.functions_items() if is_region(function)}
         if not regions:
             return mod
@@ -66,13 +60,15 @@ class Codegen:
         refused: dict[tvm.ir.GlobalVar, relax.Function] = {}
         for gv, function in regions.items():
             try:
-                artifacts[gv] = make_artifact(function.with_attr("global_symbol", gv.name_hint), self.options)
+                artifacts[gv] = make_artifact(function.with_attr("global_symbol", gv.name_hint), chosen)
             except (BuildError, ConversionError, ProviderError) as error:
-                if self.require:
+                if require:
                     raise OffloadError(f"{gv.name_hint} has to be a TensorRT engine, and cannot: {error}") from error
                 warnings.warn(f"{gv.name_hint} stays with TVM: {error}", EngineWarning, stacklevel=2)
                 refused[gv] = function
-        return _lower(mod, artifacts, refused, self.host)
+        return _lower(mod, artifacts, refused, host)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.tensorrt.Codegen")
 
 
 def make_artifact(function: relax.Function, options: BuildOptions) -> Artifact:
