@@ -3,9 +3,11 @@
     reshape(f(reshape(x)))          ->  f(x)               where the result has x's shape
     reshape(f(reshape(x), c))       ->  f(x, reshape(c))   where c spans whole groups of axes, or has 1 there
     reshape(softmax(reshape(x), a)) ->  softmax(x, b)      where axis b of x is axis a of the reshape
+    reshape(prelu(reshape(x), s))   ->  prelu(x, s', b)    where the slope varies along axis b of x only
 
 f is pointwise. Swin adds its mask so: (w, h, n, n) gets an axis of 1 in front, and loses it again; ONNX models
-spell a softmax over one axis of several so. Two reshapes go, at most one comes, and that one is folded where c
+spell a softmax over one axis of several so; TVM's TFLite importer flattens x before a prelu, and repeats the slope of
+each channel for all its elements. Two reshapes go, at most one comes, and that one is folded where c
 is a constant. (rules.md R08 to R10, R12 and R22, the cases that only remove.)
 """
 
@@ -13,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from tvm import relax
 
-from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
+from relax_glue.ir import Extent, Graph, Node, Value, is_static, product, same, same_shape
 from relax_glue.ir.views import RESHAPES, emit_movement, normal_axis
 from relax_glue.movement import Reshape
 from relax_glue.rewrite import Decline, Replacement, RuleSet, rule
@@ -129,4 +132,49 @@ def softmax_between_reshapes(node: Node, graph: Graph) -> Replacement | Decline:
     return graph.emit(lambda e: make(e, before[0][0]), x)
 
 
-RULES = RuleSet.of(pointwise_between_reshapes, softmax_between_reshapes)
+PRELU = "relax.nn.prelu"
+
+
+def _own_axis(slope: np.ndarray, shape: Sequence[int]) -> tuple[int, np.ndarray] | None:
+    """Return the axis of `shape` along which alone a slope varies, and its values there, or None.
+
+    `slope` holds one value for each element of `shape`, in order.
+    """
+    whole = slope.reshape(tuple(shape))
+    for axis in reversed(range(whole.ndim)):
+        line = whole[tuple(slice(None) if a == axis else slice(0, 1) for a in range(whole.ndim))]
+        if np.broadcast_to(line, whole.shape).tobytes() == whole.tobytes():
+            return axis, np.ascontiguousarray(line).reshape(-1)
+    return None
+
+
+@rule(
+    "prelu-between-reshapes",
+    *RESHAPES,
+    equation="reshape(prelu(reshape(x), s, a)) -> prelu(x, s', b) where s varies along one axis b of x only",
+    producers=(PRELU,),
+    single_use=(0,),
+    source="R08",
+)
+def prelu_between_reshapes(node: Node, graph: Graph) -> Replacement | Decline:
+    """Give a channel its slope where the slope was repeated for each of the channel's elements."""
+    if not isinstance(node.view, Reshape):
+        return Decline("a shape is unknown")
+    prelu = node.inputs[0].node
+    flat, slope = prelu.inputs
+    x = _source(flat, node.view.shape)
+    if x is None or slope.array is None or not graph.single_use(flat):
+        return Decline("the slope is no constant, or the operand no reshape that goes with it")
+    axis = normal_axis(int(prelu.attrs.axis), flat.ndim)
+    runs = [old for old, new in blocks(x.shape or (), flat.shape or ()) or () if new == [axis]]
+    extents = [(x.shape or ())[a] for a in runs[0]] if runs else []
+    if not extents or not is_static(extents) or product(extents) != slope.array.size:
+        return Decline("the axis is no run of axes of x")
+    found = _own_axis(slope.array, extents)
+    if found is None:
+        return Decline("the slope varies along several axes of x")
+    own, values = runs[0][found[0]], graph.constant(found[1])
+    return graph.emit(lambda e, s: relax.op.nn.prelu(e, s, own), x, values)
+
+
+RULES = RuleSet.of(pointwise_between_reshapes, softmax_between_reshapes, prelu_between_reshapes)
