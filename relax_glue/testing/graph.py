@@ -164,12 +164,15 @@ class Graph:
         Tuple-typed variables (of `split`) with what they hold.
     blocks
         The finished blocks.
+    may_compute
+        Whether idioms may put an operator that computes in between.
     only_moves
         Whether every operator so far moves data and computes nothing.
     """
 
-    def __init__(self, choices: Choices, values: Sequence[Value], *, dataflow: bool):
+    def __init__(self, choices: Choices, values: Sequence[Value], *, dataflow: bool, may_compute: bool = True):
         self.choices = choices
+        self.may_compute = may_compute
         self.values = list(values)
         self.tuples: list[tuple[relax.Var, list[Array]]] = []
         self.blocks: list[relax.BindingBlock] = []

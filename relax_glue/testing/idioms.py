@@ -104,7 +104,7 @@ def permute_pair(graph: Graph) -> None:
         return
     order = graph.choices.permutation(value.rank)
     middle = _permute(graph, value, order)
-    if value.dtype != "bool" and graph.choices.one_in(2):
+    if graph.may_compute and value.dtype != "bool" and graph.choices.one_in(2):
         relu = np.where(middle.array > 0, middle.array, np.zeros((), value.dtype))
         middle = graph.compute(op.nn.relu(middle.expr), relu)
     back = [int(axis) for axis in np.argsort(order)]

@@ -35,12 +35,12 @@ _MOVES: tuple[tuple[int, Callable[[Graph], None]], ...] = (
     (1, operators.tile),
     (1, operators.repeat),
     (1, operators.match_cast),
-    (1, operators.block),
+    (3, operators.block),
     (3, indexing.take),
     (1, indexing.gather_elements),
     (1, indexing.slice_scatter),
     (2, indexing.pad),
-    (1, indexing.resize2d),
+    (2, indexing.resize2d),
     (1, indexing.layout_transform),
     (2, idioms.split_and_concat),
     (2, idioms.roll),
@@ -140,10 +140,10 @@ def modules(
     batch = tirx.Var("n", "int64") if symbolic and choices.one_in(4) else None
     size = choices.integer(1, 4)
     parameters = _parameters(choices, dtypes, batch, size, special and choices.one_in(2))
-    graph = Graph(choices, parameters, dataflow=not choices.one_in(8))
+    graph = Graph(choices, parameters, dataflow=not choices.one_in(8), may_compute=not only_moves)
     steps = _MOVING_STEPS if only_moves else _ALL_STEPS
-    for _ in range(max_operators):
-        if choices.integer(0, 11) == 0:  # so that a failing module shrinks to few steps
+    for step in range(max_operators):
+        if step and choices.integer(0, 11) == 0:  # so that a failing module shrinks to few steps
             break
         choices.item(steps)(graph)
     result, expected = _result(graph)
@@ -190,6 +190,9 @@ def _result(graph: Graph) -> tuple[relax.Expr, Nested]:
     """Draw what the function returns: the last value, or a tuple, maybe nested, of anything there is."""
     choices = graph.choices
     last = graph.values[-1]
+    if graph.tuples and choices.one_in(6):
+        var, arrays = choices.item(graph.tuples)
+        return graph.export(var), tuple(arrays)
     if not choices.one_in(2):
         return graph.export(last.expr), last.array
     fields: list[tuple[relax.Expr, Nested]] = [(graph.export(last.expr), last.array)]
