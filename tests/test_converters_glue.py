@@ -304,9 +304,18 @@ class TestGather:
         rest = [relax.const(item) for item in items[known:]]
         check(lambda v, *i: op.index_tensor(v, [*i, *rest]), [x, *items[:known]])
 
+    @drawn
+    @given(st.data())
+    def test_reverse_sequence(self, data):
+        x = data.draw(tensors(ranks=(2, 4)))
+        batch, sequence = data.draw(st.permutations(range(x.ndim)))[:2]
+        lengths = np.random.default_rng(6).integers(1, x.shape[sequence] + 1, x.shape[batch])
+        check(lambda v, n: op.reverse_sequence(v, n, sequence, batch), [x, lengths])
+
     @pytest.mark.parametrize(
         "build",
         [
+            lambda x, i: op.reverse_sequence(x, op.take(i, relax.const(1), 0), 1, 0),
             lambda x, i: op.take(x, i, 1, "wrap"),
             lambda x, i: op.take(x, i, 1, "clip"),
             lambda x, i: op.gather_elements(x, i, 1),
@@ -359,6 +368,17 @@ class TestScatter:
 
     @drawn
     @given(st.data())
+    def test_index_put(self, data):
+        x = data.draw(tensors(ranks=(1, 3)))
+        chosen = np.random.default_rng(5).permutation(x.size)[: data.draw(st.integers(1, x.size))]
+        items = [np.where(i % 2, i - n, i) for i, n in zip(np.unravel_index(chosen, x.shape), x.shape, strict=True)]
+        known = data.draw(st.integers(0, x.ndim))
+        rest = [relax.const(item) for item in items[known:]]
+        values = numbers(len(chosen), dtype=str(x.dtype), seed=7)
+        check(lambda v, u, *i: op.index_put(v, (*i, *rest), u), [x, values, *items[:known]])
+
+    @drawn
+    @given(st.data())
     def test_slice_scatter(self, data):
         x = data.draw(tensors(extent=6))
         axis = data.draw(axes_of(x))
@@ -375,6 +395,7 @@ class TestScatter:
         x, update = numbers(3, 4, dtype=dtype), numbers(2, 4, dtype=dtype, seed=1)
         check(lambda v, u: op.slice_scatter(v, u, 0, 3, 2, 0), [x, update], engine=True)
         check(lambda v, u: op.scatter_nd(v, ints([2], [0]), u), [x, update], engine=True)
+        check(lambda v, u: op.index_put(v, (ints(2, -3), ints(0, 1)), u), [x, update[0, :2]], engine=True)
         indices = np.tile(np.array([[0], [-1]]), (1, 4))
         check(lambda v, i, u: op.scatter_elements(v, i, u, 0), [x, indices, update], engine=True)
 
@@ -382,6 +403,9 @@ class TestScatter:
         x, update = numbers(3, 4), numbers(2, 4)
         assert "'add'" in reason(lambda v, u: op.scatter_nd(v, ints([2], [0]), u, "add"), x, update)
         assert "updated twice" in reason(lambda v, u: op.scatter_nd(v, ints([2], [-1]), u), x, update)
+        twice = (ints(2, -1), ints(1, 1))
+        assert "written twice" in reason(lambda v, u: op.index_put(v, twice, u), x, update[0, :2])
+        assert "accumulates" in reason(lambda v, u: op.index_put(v, twice, u, True), x, update[0, :2])
         rows = relax.const(np.array([[0] * 4, [-3] * 4]))
         assert "updated twice" in reason(lambda v, u: op.scatter_elements(v, rows, u, 0), x, update)
         narrow = relax.const(np.array([[0], [1]]))
@@ -554,6 +578,14 @@ class TestResize:
             engine=align,
         )
         assert layer_types(network) == ["SHUFFLE", "GRID_SAMPLE"]
+
+
+class TestAffineGrid:
+    @pytest.mark.parametrize("align", [True, False])
+    @pytest.mark.parametrize("size", [(4, 5), (2, 3, 4)])
+    def test_grids(self, size, align):
+        theta = numbers(2, len(size), len(size) + 1)
+        check(lambda x: op.image.affine_grid(x, size, align), [theta], rtol=1e-5, atol=1e-5, engine=True)
 
 
 N, M = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("m", "int64")

@@ -413,3 +413,16 @@ class TestTensors:
         network.net.mark_output(network.reshape(x, [Extent(2), 1, 3, Extent(0)]))
         given = numbers(2, 3, 5)
         np.testing.assert_array_equal(evaluate(network, [given])[0], given.reshape(5, 1, 3, 2))
+
+
+class TestWholeModels:
+    @pytest.mark.parametrize("name", ["shufflenet_v2_x1_0"])
+    def test_a_model_agrees_with_llvm_layer_by_layer(self, shared, name):
+        import graphfile
+
+        module = graphfile.load(str(shared / "graphs" / f"{name}.relax"))
+        network = build_network(module["main"])
+        shape = [int(extent) for extent in network.inputs[0].ty.shape.values]
+        image = np.random.default_rng(0).random(shape, dtype=np.float32)
+        (got,), (wanted,) = evaluate(network, [image]), run_llvm(module, [image])
+        assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()

@@ -20,26 +20,12 @@ import tvm
 from tvm import relax
 
 from ..errors import ConversionError
+from .dtypes import DTYPES, HELD_AS, constant_array
 from .provider import Builder, Provider, get_provider
 from .region import Input, Region, Result, Step, Value, flatten
 from .registry import Registry
 from .shuffles import Dim, Extent, Shuffles
 from .weights import Weights
-
-DTYPES = {
-    "float32": "FLOAT",
-    "float16": "HALF",
-    "bfloat16": "BF16",
-    "int8": "INT8",
-    "int32": "INT32",
-    "int64": "INT64",
-    "uint8": "UINT8",
-    "bool": "BOOL",
-    "float8_e4m3fn": "FP8",
-}
-
-_FOREIGN = ("bfloat16", "float8_e4m3fn")
-_HELD_AS = {"bfloat16": "float32", "float8_e4m3fn": "float32", "int8": "int32"}
 
 
 @dataclass(frozen=True)
@@ -145,13 +131,9 @@ class Network:
         return self._weights.of(array)
 
     def constant(self, array: np.ndarray) -> Any:
-        """Add a constant layer that holds `array`, and return its tensor.
-
-        What cannot be held in its own type is held in a wider one and cast: bfloat16 and float8, which Python
-        does not read back from a network, and int8, which TensorRT takes for a quantized weight.
-        """
+        """Add a constant layer that holds `array`, and return its tensor; see `HELD_AS` for its type."""
         array = np.asarray(array)
-        held = array.astype(_HELD_AS.get(str(array.dtype), array.dtype), copy=False)
+        held = array.astype(HELD_AS.get(str(array.dtype), array.dtype), copy=False)
         tensor = self.name(self.net.add_constant(held.shape, self.weights(held)), "const").get_output(0)
         tensor = self.cast(tensor, str(array.dtype))
         self._arrays[tensor.name] = array
@@ -382,13 +364,6 @@ def build_network(
     network = Network(provider.builder())
     network.build(flatten(function), REGISTRY if registry is None else registry)
     return network
-
-
-def constant_array(const: relax.Expr) -> np.ndarray:
-    """Return the numbers of a Relax constant: a view of its memory where numpy has the type, not to be written."""
-    if str(const.ty.dtype) in _FOREIGN:
-        return np.asarray(const.value.numpy())
-    return np.from_dlpack(const.value)
 
 
 def _extents(given: Input) -> list[tvm.ir.Expr]:

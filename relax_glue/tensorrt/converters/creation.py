@@ -15,7 +15,7 @@ from tvm import relax
 from ..registry import Refusal, converter
 from ..slices import broadcast
 from .arith import binary, select
-from .limits import INTS, MOVABLE, constant_of, refuse_tensors, refuse_type, static_shape, type_of
+from .limits import INTS, MOVABLE, constant_of, numpy_of, refuse_tensors, refuse_type, static_shape, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -66,11 +66,6 @@ def _filled(network: Network, call: relax.Call, value: np.ndarray) -> Any:
     shape = static_shape(call) or ()
     one = network.constant(value.astype(numpy_of(call)).reshape((1,) * len(shape)))
     return broadcast(network, one, list(shape))
-
-
-def numpy_of(call: relax.Call) -> np.dtype:
-    """Return the numpy dtype of a call's result."""
-    return tvm.runtime.empty((1,), str(call.ty.dtype)).numpy().dtype
 
 
 def _number(expr: relax.Expr) -> float | int | None:

@@ -1,18 +1,17 @@
-"""take, gather_elements, gather_nd, index_tensor: gather layers in their three modes."""
+"""take, gather_elements, gather_nd, index_tensor: gather layers in their three modes; and reverse_sequence."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
-from ..slices import add_slice, broadcast
+from ..slices import add_slice
 from .arith import binary
-from .indices import in_bounds, refuse_indices, wrapped
-from .limits import constant_of, extents, rank_of, refuse_tensors, static_shape
+from .indices import common_shape, coordinates, in_bounds, refuse_indices
+from .limits import INTS, MAX_RANK, constant_of, extents, rank_of, refuse_tensors, refuse_type, static_shape, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -134,9 +133,9 @@ def _accepts_index_tensor(call: relax.Call) -> Refusal | str | None:
     if not isinstance(call.args[1], relax.Tuple):
         return "the index tensors are not written as a tuple"
     shape = static_shape(call.args[0]) or ()
-    rank = max(len(static_shape(item) or ()) for item in call.args[1].fields)
-    if rank > 7:
-        return f"the index tensors have rank {rank}; with one more axis for the coordinates, TensorRT has 8"
+    place = common_shape(call.args[1].fields)
+    if place is None or len(place) >= MAX_RANK:
+        return f"the index tensors broadcast to {place}; one more axis is needed, and TensorRT has {MAX_RANK}"
     said_of = (refuse_indices(item, [extent]) for item, extent in zip(call.args[1].fields, shape, strict=False))
     return next((said for said in said_of if said is not None), None)
 
@@ -149,18 +148,26 @@ def index_tensor(network: Network, call: relax.Call) -> Any:
     if len(items) == 1:
         indices = in_bounds(network, items[0], [int(x.shape[0])])
         return network.name(network.net.add_gather(x, indices, 0)).get_output(0)
-    shape = np.broadcast_shapes(*(static_shape(item) or () for item in items))
-    parts = [_coordinate(network, item, int(extent), shape) for item, extent in zip(items, x.shape, strict=False)]
-    layer = network.net.add_concatenation(parts)
-    layer.axis = len(shape)
-    return _gather_nd(network, x, network.name(layer, "coordinates").get_output(0), 0)
+    limits = [int(extent) for extent in x.shape[: len(items)]]
+    return _gather_nd(network, x, coordinates(network, items, limits, in_bounds), 0)
 
 
-def _coordinate(network: Network, item: relax.Expr, extent: int, shape: tuple[int, ...]) -> Any:
-    """Return one index tensor as int64, broadcast to `shape`, with a last axis of 1."""
-    array = network.array(item)
-    if array is not None:
-        whole = np.broadcast_to(wrapped(array, [extent]), shape).astype(np.int64)
-        return network.constant(whole[..., None])
-    indices = broadcast(network, network.cast(network.tensor(item), "int64"), list(shape))
-    return network.reshape(indices, [*shape, 1])
+def _accepts_reverse_sequence(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, args=[0])
+    if said is not None:
+        return said
+    rank = rank_of(call.args[0])
+    if int(call.attrs.seq_axis) % rank == int(call.attrs.batch_axis) % rank:
+        return f"axis {call.attrs.seq_axis} is both the batch and the sequence"
+    ty = type_of(call.args[1])
+    return "the lengths are no tensor" if ty is None else refuse_type(ty, "the tensor of lengths", INTS)
+
+
+@converter("relax.reverse_sequence", accepts=_accepts_reverse_sequence, glue=True)
+def reverse_sequence(network: Network, call: relax.Call) -> Any:
+    """Read the first elements of each batch item backwards, as many as its length says."""
+    x = network.tensor(call.args[0])
+    layer = network.net.add_reverse_sequence(x, network.tensor(call.args[1]))
+    layer.batch_axis = int(call.attrs.batch_axis) % len(x.shape)
+    layer.sequence_axis = int(call.attrs.seq_axis) % len(x.shape)
+    return network.name(layer).get_output(0)

@@ -6,15 +6,16 @@ ones the operator's mode says what has to be done, or, as in TVM, the model prom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
 
 from ..registry import Refusal
+from ..slices import broadcast
 from .arith import binary, dtype_name, select
-from .limits import INTS, constant_of, refuse_type, type_of
+from .limits import INTS, constant_of, refuse_type, static_shape, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -73,3 +74,46 @@ def from_end(network: Network, expr: relax.Expr, extents: Sequence[int]) -> Any:
     indices = network.tensor(expr)
     limits = network.constant(np.array(extents, dtype=dtype_name(indices)).reshape(-1))
     return select(network, binary(network, "LESS", indices, 0), binary(network, "SUM", indices, limits), indices)
+
+
+def common_shape(items: Sequence[relax.Expr]) -> tuple[int, ...] | None:
+    """Return the shape that index tensors broadcast to, or None when there is none or it is not known."""
+    shapes = [static_shape(item) for item in items]
+    try:
+        return np.broadcast_shapes(*(shape for shape in shapes if shape is not None)) if None not in shapes else None
+    except ValueError:
+        return None
+
+
+def coordinates(
+    network: Network,
+    items: Sequence[relax.Expr],
+    extents: Sequence[int],
+    bring: Callable[[Network, relax.Expr, Sequence[int]], Any],
+) -> Any:
+    """Return index tensors, one for each axis, as one tensor of coordinates.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    items : Sequence[relax.Expr]
+        Index tensors whose shapes broadcast to one, B.
+    extents : Sequence[int]
+        The extent that each of them indexes.
+    bring : Callable
+        `in_bounds` or `from_end`: what becomes of negative indices.
+
+    Returns
+    -------
+    trt.ITensor
+        int64, of the shape B + (number of items,).
+    """
+    shape = common_shape(items) or ()
+    parts = []
+    for item, extent in zip(items, extents, strict=True):
+        part = broadcast(network, network.cast(bring(network, item, [extent]), "int64"), list(shape))
+        parts.append(network.reshape(part, [*shape, 1]))
+    layer = network.net.add_concatenation(parts)
+    layer.axis = len(shape)
+    return network.name(layer, "coordinates").get_output(0)

@@ -76,6 +76,11 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
     return tuple(int(extent) for extent in known)
 
 
+def numpy_of(call: relax.Call) -> np.dtype:
+    """Return the numpy dtype of a call's result."""
+    return tvm.runtime.empty((1,), str(call.ty.dtype)).numpy().dtype
+
+
 def constant_of(expr: relax.Expr) -> np.ndarray | None:
     """Return the numbers of a constant argument, or None."""
     return np.asarray(expr.value.numpy()) if isinstance(expr, tvm.ir.GenericConst) else None

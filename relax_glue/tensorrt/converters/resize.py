@@ -1,4 +1,4 @@
-"""image.resize2d, image.resize3d, image.grid_sample.
+"""image.resize2d, image.resize3d, image.grid_sample, image.affine_grid.
 
 Nearest-neighbour resizing is a choice of rows, and TVM's choice is computed here as TVM computes it. Where
 one of the resize layer's modes makes the same choice, with no coordinate so close to a boundary that rounding
@@ -20,7 +20,7 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from ..shuffles import Dim, Extent, shape_tensor
-from .limits import FLOATS, MOVABLE, dtype_of, extents, refuse_tensors
+from .limits import FLOATS, MOVABLE, dtype_of, extents, numpy_of, refuse_tensors, static_shape
 from .nearest import COORDINATES, ROUNDINGS, layer_mode, tvm_rows
 
 if TYPE_CHECKING:
@@ -194,3 +194,27 @@ def grid_sample(network: Network, call: relax.Call) -> Any:
     layer.sample_mode = trt.SampleMode.__members__[_PADDING[str(call.attrs.padding_mode)]]
     layer.align_corners = bool(call.attrs.align_corners)
     return network.name(layer).get_output(0)
+
+
+def _accepts_affine_grid(call: relax.Call) -> Refusal | str | None:
+    said = refuse_tensors(call, FLOATS, args=[0])
+    if said is not None:
+        return said
+    size = (static_shape(call) or ())[2:]
+    if bool(call.attrs.align_corners) and min(size) < 2:
+        return f"corners of a grid of {size}, which divides by 0"
+    return None
+
+
+@converter("relax.image.affine_grid", accepts=_accepts_affine_grid)
+def affine_grid(network: Network, call: relax.Call) -> Any:
+    """Multiply the matrices with the constant coordinates of a grid, x first, over -1 to 1."""
+    theta = network.tensor(call.args[0])
+    shape = static_shape(call) or ()
+    align = bool(call.attrs.align_corners)
+    axes = [np.linspace(-1, 1, size) if align else (2 * np.arange(size) + 1) / size - 1 for size in shape[2:]]
+    rows = np.stack([*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(shape[2:])]).reshape(1, len(axes) + 1, -1)
+    fixed = network.constant(rows.astype(numpy_of(call)))
+    plain = network.trt.MatrixOperation.NONE
+    layer = network.net.add_matrix_multiply(theta, plain, fixed, plain)
+    return network.reshape(network.name(layer).get_output(0), list(shape))

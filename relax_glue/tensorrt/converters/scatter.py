@@ -1,4 +1,4 @@
-"""scatter_elements, scatter_nd, slice_scatter.
+"""scatter_elements, scatter_nd, index_put, slice_scatter.
 
 TensorRT's scatter layers overwrite; which of two updates of one element wins is not defined, as in TVM's
 "update". So constant indices that repeat are refused, and so are the reductions, for which it has no layer.
@@ -14,8 +14,8 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice
-from .indices import from_end, in_bounds, refuse_indices, wrapped
-from .limits import constant_of, dtype_of, refuse_tensors, static_shape
+from .indices import common_shape, coordinates, from_end, in_bounds, refuse_indices, wrapped
+from .limits import MAX_RANK, constant_of, dtype_of, refuse_tensors, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -96,6 +96,46 @@ def scatter_nd(network: Network, call: relax.Call) -> Any:
     depth = (static_shape(call.args[1]) or (0,))[-1]
     indices = in_bounds(network, call.args[1], [int(extent) for extent in x.shape[:depth]])
     layer = network.net.add_scatter(x, indices, network.tensor(call.args[2]), network.trt.ScatterMode.ND)
+    return network.name(layer).get_output(0)
+
+
+def _accepts_index_put(call: relax.Call) -> Refusal | str | None:
+    if bool(call.attrs.accumulate):
+        return "it accumulates; TensorRT's scatter only overwrites"
+    said = refuse_tensors(call, args=[0, 2])
+    if said is not None:
+        return said
+    if not isinstance(call.args[1], relax.Tuple):
+        return "the index tensors are not written as a tuple"
+    items, shape = list(call.args[1].fields), static_shape(call.args[0]) or ()
+    if len(items) != len(shape):
+        return f"{len(items)} index tensors for {len(shape)} axes"
+    said_of = (refuse_indices(item, [extent]) for item, extent in zip(items, shape, strict=True))
+    said = next((said for said in said_of if said is not None), None)
+    if said is not None:
+        return said
+    place = common_shape(items)
+    if place is None or len(place) >= MAX_RANK or static_shape(call.args[2]) != place:
+        return f"the values have the shape {static_shape(call.args[2])}, the indices {place}"
+    if dtype_of(call.args[0]) != dtype_of(call.args[2]):
+        return f"the values are {dtype_of(call.args[2])}, the data {dtype_of(call.args[0])}"
+    return _refuse_repeats([constant_of(item) for item in items], shape)
+
+
+def _refuse_repeats(arrays: list[np.ndarray | None], shape: tuple[int, ...]) -> str | None:
+    known = [wrapped(array, [extent]) for array, extent in zip(arrays, shape, strict=True) if array is not None]
+    if len(known) < len(arrays):
+        return None
+    places = np.ravel_multi_index(tuple(np.broadcast_arrays(*known)), shape)
+    return "an element is written twice, and the order is not defined" if _repeats(places.reshape(1, -1)) else None
+
+
+@converter("relax.index_put", accepts=_accepts_index_put, glue=True)
+def index_put(network: Network, call: relax.Call) -> Any:
+    """Overwrite the elements at coordinates, one index tensor for each axis; a negative one counts from the end."""
+    x = network.tensor(call.args[0])
+    places = coordinates(network, list(call.args[1].fields), [int(extent) for extent in x.shape], from_end)
+    layer = network.net.add_scatter(x, places, network.tensor(call.args[2]), network.trt.ScatterMode.ND)
     return network.name(layer).get_output(0)
 
 

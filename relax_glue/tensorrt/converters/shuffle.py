@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
-from .limits import dims_of, extents, refuse_dims, refuse_tensors, static_shape
+from .limits import dims_of, refuse_dims, refuse_tensors, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network

@@ -1,4 +1,4 @@
-"""Layers that read or write by index: gather in its three modes, scatter in its two, one-hot."""
+"""Layers that read or write by index: gather in its three modes, scatter in its two, one-hot, reverse sequence."""
 
 from __future__ import annotations
 
@@ -73,8 +73,17 @@ def _one_hot(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     return [np.moveaxis(spread, -1, axis)]
 
 
+def _reverse_sequence(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
+    x, lengths = inputs
+    out = np.moveaxis(x, (layer.batch_axis, layer.sequence_axis), (0, 1)).copy()
+    for item, length in zip(out, lengths, strict=True):
+        item[: int(length)] = item[: int(length)][::-1].copy()
+    return [np.moveaxis(out, (0, 1), (layer.batch_axis, layer.sequence_axis))]
+
+
 LAYERS: Mapping[str, Layer] = {
     "GATHER": Layer("IGatherLayer", _gather),
     "SCATTER": Layer("IScatterLayer", _scatter),
+    "REVERSE_SEQUENCE": Layer("IReverseSequenceLayer", _reverse_sequence),
     "ONE_HOT": Layer("IOneHotLayer", _one_hot),
 }
