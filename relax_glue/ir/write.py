@@ -63,6 +63,13 @@ class _Rename(PyExprMutator):  # type: ignore[misc]
         return self.names.get(var, var)
 
 
+def _may_be_bound(var: relax.Var, value: Value) -> bool:
+    """Return whether TVM sees that a value has the type of a variable."""
+    if var.ty.same_as(value.ty):
+        return True
+    return relax.analysis.type_base_check(var.ty, value.ty) == relax.analysis.BaseCheckResult.PASS
+
+
 class _Writer:
     """Writes one graph; `names` maps values to the expressions by which users refer to them."""
 
@@ -80,17 +87,26 @@ class _Writer:
             for index in used.get(node, ()):
                 self._bind_item(node, index)
         for var, value in self.aliases:
-            self.bindings.append(relax.VarBinding(var, self.names[value]))
+            self.bindings.append(self._alias(var, value))
         return relax.DataflowBlock(self.bindings)
 
     def _claim_outputs(self) -> None:
         """Let a value be bound to the output variable itself; a second output of it is a renaming."""
         for var, value in self.graph.outputs:
             bound_here = value.node.op not in ("input", "constant") or value.index is not None
-            if bound_here and value not in self.names:
+            if bound_here and value not in self.names and _may_be_bound(var, value):
                 self.names[value] = var
             else:
                 self.aliases.append((var, value))
+
+    def _alias(self, var: relax.Var, value: Value) -> relax.Binding:
+        """Return the binding of an output to a value that has a name already.
+
+        An extent may be equal by proof only, as min(2**63 - 1, n) is to n: TVM wants a cast there.
+        """
+        if _may_be_bound(var, value):
+            return relax.VarBinding(var, self.names[value])
+        return relax.MatchCast(var, self.names[value], var.ty)
 
     def _used_items(self) -> dict[Node, list[int]]:
         used: dict[Node, set[int]] = {}
