@@ -119,11 +119,8 @@ class _Sweep:
         if node.op_type in ("Constant", "NonZero"):  # no larger than what the file or the operand holds
             return True
         # Asked before anything is computed: a broadcast or a Gather makes gigabytes of two small operands.
-        dims = [self._dims(name) for name in node.output if name]
-        return all(
-            shape is not None and None not in shape and np.prod(shape, dtype=np.float64) <= MAX_ELEMENTS
-            for shape in dims
-        )
+        shapes = [_all_known(self._dims(name)) for name in node.output if name]
+        return all(shape is not None and np.prod(shape, dtype=np.float64) <= MAX_ELEMENTS for shape in shapes)
 
     def _read_off(self, node: onnx.NodeProto) -> np.ndarray | None:
         """Return the value of Shape, Size and of Gather and Slice on a shape, as far as the shape is known."""
@@ -134,10 +131,10 @@ class _Sweep:
             if node.op_type == "Shape":
                 dims = dims[_shape_range(node)]
                 self.shapes[node.output[0]] = dims
-            if None in dims:
+            known = _all_known(dims)
+            if known is None:
                 return None
-            counted = np.prod(dims, dtype=np.int64) if node.op_type == "Size" else dims
-            return np.array(counted, np.int64)
+            return np.array(np.prod(known, dtype=np.int64) if node.op_type == "Size" else known, np.int64)
         if node.op_type in ("Gather", "Slice") and node.input[0] in self.shapes:
             return self._part_of_shape(node)
         return None
@@ -297,6 +294,12 @@ def _divide(operands: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
         return None
     down = left // right
     return [(down + ((left % right != 0) & ((left < 0) != (right < 0)))).astype(left.dtype)]
+
+
+def _all_known(dims: Sequence[int | None] | None) -> list[int] | None:
+    """Return the extents of a static shape, None for any other."""
+    known = [dim for dim in dims or () if dim is not None]
+    return known if dims is not None and len(known) == len(dims) else None
 
 
 def _shape_range(node: onnx.NodeProto) -> slice:

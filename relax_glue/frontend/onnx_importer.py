@@ -118,6 +118,8 @@ def is_known(node: onnx.NodeProto) -> bool:
 class _Importer(onnx_frontend.ONNXGraphImporter):
     """One import. The methods without a docstring replace those of the base class."""
 
+    _nodes: dict[str, Any]
+
     def __init__(self, graph: onnx.GraphProto) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
         self._read = names_read(graph)
@@ -241,9 +243,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         if not isinstance(value, relax.Expr) and not tvm.ir.is_prim_expr(value):
             return value
         if isinstance(value.ty, relax.ShapeType):
-            extents = list(value.values) if isinstance(value, relax.ShapeExpr) else [None]
-            if all(isinstance(extent, tirx.IntImm) for extent in extents):
-                return relax.const([int(extent) for extent in extents], "int64")
+            if isinstance(value, relax.ShapeExpr) and all(isinstance(extent, tirx.IntImm) for extent in value.values):
+                return relax.const([int(extent) for extent in value.values], "int64")
             return self.bb.normalize(relax.op.shape_to_tensor(value))
         if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
             return relax.const(value.value, str(value.ty.dtype))

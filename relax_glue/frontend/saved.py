@@ -43,9 +43,10 @@ def save(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
     if Path(path).suffix.lower() != ".relax":
         raise ModelImportError(f"{path}: a Relax module is kept in a file that ends with .relax")
     lifted, constants = _without_constants(mod)
+    entries: dict[str, Any] = {SCRIPT: np.array(lifted.script()), **constants}
     try:
         with open(path, "wb") as file:
-            np.savez(file, **{SCRIPT: np.array(lifted.script())}, **constants)
+            np.savez(file, **entries)
     except OSError as error:
         raise ModelImportError(f"{path} cannot be written: {error.strerror or error}") from error
 

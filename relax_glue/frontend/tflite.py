@@ -78,6 +78,8 @@ def _converter_class() -> type:
     class Converter(OperatorConverter):
         """TVM's converter that remembers which operator it works on."""
 
+        convert_map: dict[str, Any]
+
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.convert_map = {name: self._named(name, convert) for name, convert in self.convert_map.items()}

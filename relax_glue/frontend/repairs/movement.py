@@ -136,7 +136,8 @@ def slice_(node: OnnxNode) -> relax.Expr | None:
     extents = extents_of(node.inputs[0])
     if bounds is None or extents is None:
         return None
-    axes, begin, end, strides = [], [], [], []
+    axes: list[int] = []
+    columns: tuple[list[Any], ...] = ([], [], [])
     for start, stop, axis, step in zip(*bounds, strict=True):
         part = _slice_axis(extents[axis % len(extents)], start, stop, step)
         if part is None:
@@ -144,11 +145,11 @@ def slice_(node: OnnxNode) -> relax.Expr | None:
         if part[::2] == (0, 1) and part[1] is extents[axis % len(extents)]:
             continue  # the whole axis
         axes.append(axis % len(extents))
-        for listed, value in zip((begin, end, strides), part, strict=True):
+        for listed, value in zip(columns, part, strict=True):
             listed.append(value)
     if not axes:
         return node.inputs[0]
-    return relax.op.strided_slice(node.inputs[0], axes, begin, end, strides)
+    return relax.op.strided_slice(node.inputs[0], axes, *columns)
 
 
 def _slice_bounds(node: OnnxNode) -> tuple[list[int], ...] | None:

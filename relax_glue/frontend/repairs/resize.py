@@ -150,7 +150,7 @@ def _target(node: OnnxNode, extents: list[Any]) -> tuple[list[Any], list[float]]
     if given_sizes is not None:
         _by_sizes(node, axes, [int(size) for size in given_sizes], extents, sizes, scales)
         return sizes, scales
-    for axis, scale in zip(axes, given_scales, strict=True):
+    for axis, scale in zip(axes, given_scales if given_scales is not None else (), strict=True):
         scales[axis] = float(scale)
         sizes[axis] = _scaled(node, extents[axis], float(scale))
     return sizes, scales
