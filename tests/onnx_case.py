@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from relax_glue import zoo
@@ -45,6 +46,39 @@ def one_node(
     )
     domains = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return helper.make_model(graph, opset_imports=domains, ir_version=8)
+
+
+def graph_model(
+    nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], **constants: Any
+) -> onnx.ModelProto:
+    """A model of several nodes; inputs and outputs are float32."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def flatten_model() -> onnx.ModelProto:
+    """`x.view(x.shape[0], -1)` as exporters write it, on a free batch and height."""
+    return graph_model(
+        [
+            helper.make_node("Relu", ["x"], ["r"], name="/act/Relu"),
+            helper.make_node("Shape", ["r"], ["s"]),
+            helper.make_node("Gather", ["s", "zero"], ["n"]),
+            helper.make_node("Unsqueeze", ["n", "first"], ["n1"]),
+            helper.make_node("Concat", ["n1", "rest"], ["target"], axis=0),
+            helper.make_node("Reshape", ["r", "target"], ["y"], name="/view/Reshape"),
+        ],
+        {"x": ["batch", 3, "height", 4]},
+        ["y"],
+        zero=np.array(0),
+        first=np.array([0]),
+        rest=np.array([-1]),
+    )
 
 
 def run_onnx(model: onnx.ModelProto | str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -7,7 +7,6 @@ import io
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 import tvm
 
@@ -47,12 +46,14 @@ def from_tflite(path_or_bytes: str | os.PathLike[str] | bytes) -> tvm.IRModule:
         ) from error
     from tvm.relax.frontend import tflite as frontend
 
+    from .tflite_converter import Converter
+
     # The file is read lazily, by offsets within it: one that is cut short shows up anywhere in the import, and as
     # any exception, so what is caught here is wide. The cause stays chained.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            module = frontend.from_tflite(tflite.Model.GetRootAsModel(data, 0), op_converter=_converter_class())
+            module = frontend.from_tflite(tflite.Model.GetRootAsModel(data, 0), op_converter=Converter)
         except Exception as error:
             raise ModelImportError(_refusal(error, where)) from error
     # The importer lists every weight once more in an attribute, which would double what a saved module takes.
@@ -69,48 +70,6 @@ def _read(path_or_bytes: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
         return path.read_bytes(), str(path)
     except OSError as error:
         raise ModelImportError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _converter_class() -> type:
-    """Return TVM's converter with its faults mended; made here, so that importing this file imports no TFLite."""
-    from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
-
-    class Converter(OperatorConverter):
-        """TVM's converter that remembers which operator it works on."""
-
-        convert_map: dict[str, Any]
-
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.convert_map = {name: self._named(name, convert) for name, convert in self.convert_map.items()}
-
-        def _named(self, name: str, convert: Any) -> Any:
-            def run(op: Any) -> Any:
-                try:
-                    return convert(op=op)
-                except ModelImportError:
-                    raise
-                except Exception as error:
-                    raise ModelImportError(f"{self._place(op, name)}: {last_line(error)}") from error
-
-            return run
-
-        def _place(self, op: Any, name: str) -> str:
-            results = [tensor.tensor.Name().decode() for tensor in self.get_output_tensors(op)]
-            return f"the operator {name} that computes {', '.join(results)} cannot be converted"
-
-        def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
-            """Read a constant, also one that an operator before it has computed already.
-
-            DENSIFY leaves its result aside as a number; DEQUANTIZE after it reads the file instead, finds no
-            bytes there, and fails with TypeError. Models with sparse float16 weights are written so (mediapipe's
-            pose_detection and face_detection_full_range_sparse).
-            """
-            if not is_sparse and self.is_prefetched(tensor_wrapper.tensor_idx):
-                return self.get_prefetched_node(tensor_wrapper.tensor_idx)
-            return super().get_tensor_value(tensor_wrapper, is_sparse)
-
-    return Converter
 
 
 def _refusal(error: BaseException, where: str) -> str:
