@@ -22,7 +22,8 @@ def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
     name : str
         The name that TVM's instruments show, without the prefix "relax_glue.".
     change : Callable[[Graph], bool]
-        Changes a graph in place and says whether it did; a block that it leaves alone stays the same object.
+        Changes a graph in place and says whether it did; a block that it leaves alone, and in which nothing is
+        dead, stays the same object.
 
     Returns
     -------
@@ -33,7 +34,8 @@ def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
 
     def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
         graph = read_block(old)
-        return write_block(graph) if change(graph) else old
+        swept = graph.sweep()  # dead users would keep operands from counting as single-use
+        return write_block(graph) if change(graph) or swept else old
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         return map_functions(mod, lambda _, func: map_blocks(func, block))

@@ -337,10 +337,12 @@ class Graph:
                 stack.append(operand.node)
         return [n for n in touched if n in self._nodes]
 
-    def sweep(self) -> None:
-        """Drop every node that nothing uses."""
+    def sweep(self) -> bool:
+        """Drop every node that nothing uses; return whether there was one."""
+        before = len(self._nodes)
         for node in sorted(self._nodes, key=lambda n: n.order, reverse=True):
             self.drop_dead(node)
+        return len(self._nodes) < before
 
 
 def checks_nothing(cast: Node) -> bool:
