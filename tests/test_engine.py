@@ -336,6 +336,43 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
 
 
+class TimingCache:
+    """Stands for TensorRT's, which there is none of in TensorRT-RTX."""
+
+    def __init__(self, held: bytes) -> None:
+        self.held = held
+
+    def serialize(self) -> bytes:
+        return self.held
+
+
+class Config:
+    """Takes a timing cache if it can be read."""
+
+    taken: TimingCache
+
+    def create_timing_cache(self, held: bytes) -> TimingCache | None:
+        return None if held.startswith(b"damaged") else TimingCache(held)
+
+    def set_timing_cache(self, cache: TimingCache, ignore_mismatch: bool) -> None:
+        assert not ignore_mismatch
+        self.taken = cache
+
+
+@pytest.mark.parametrize(("old", "seen"), [(None, b""), (b"timings", b"timings"), (b"damaged", b"")])
+def test_timings_are_read_before_a_build_and_kept_after(old: bytes | None, seen: bytes, tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path, 1 << 20)
+    if old is not None:
+        cache.write(engine.timings_key(MAINLINE, "gpu"), ".timing", old)
+    config: Any = Config()
+    timings = engine._Timings.attach(config, cache, MAINLINE, "gpu")
+    assert config.taken.held == seen
+    config.taken.held += b" and more"
+    timings.keep()
+    assert cache.read(engine.timings_key(MAINLINE, "gpu"), ".timing") == seen + b" and more"
+    assert cache.read(engine.timings_key(MAINLINE, "other gpu"), ".timing") is None
+
+
 # progress
 
 

@@ -256,6 +256,13 @@ def test_an_offset_is_added_and_strides_of_extents_of_one_mean_nothing() -> None
     assert slot.address(read_header(strided.handle)) == 0x1100
 
 
+def test_a_scalar_has_no_extents_to_compare() -> None:
+    slot = Slot(TensorSpec("x", (), "float32"), "input", 0)
+    assert slot.address(read_header(Tensor(0x1000, ()).handle)) == 0x1000
+    with pytest.raises(ExecutionError, match=r"\(1,\)"):
+        slot.address(read_header(Tensor(0x1000, (1,)).handle))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "int8", "uint8", "bool"])
 def test_the_header_of_tvms_own_tensors_is_read_right(dtype: str) -> None:
     """Through a packed call, as the compiled model does it; on the CPU, which the message then names."""

@@ -161,6 +161,11 @@ def _why(provider: Provider, title: str, messages: list[str], reporter: Reporter
     return text
 
 
+def timings_key(provider: Provider, gpu: str) -> str:
+    """Return the digest under which tactic timings are kept: they hold for one TensorRT on one GPU."""
+    return hashlib.sha256(f"{provider} {gpu}".encode()).hexdigest()
+
+
 class _Timings:
     """The timing cache of a build: read before it, written after it if it grew."""
 
@@ -175,7 +180,7 @@ class _Timings:
         """Give the config the timings kept for this provider and GPU. TensorRT-RTX times nothing."""
         if cache is None or provider.is_rtx:
             return _Timings(None, "", None, b"")
-        key = hashlib.sha256(f"{provider} {gpu}".encode()).hexdigest()
+        key = timings_key(provider, gpu)
         old = cache.read(key, ".timing") or b""
         timing_cache = config.create_timing_cache(old)
         if timing_cache is None:  # TensorRT refuses a damaged file

@@ -27,7 +27,7 @@ from ..errors import DeviceError, ExecutionError, PlanError
 from .artifact import Artifact, Plan
 from .cuda import Driver, Gpu
 from .kernels import Kernels
-from .precision import precision
+from .precision import VARIABLE, precision
 from .provider import Provider
 from .tensors import Slot, misaligned
 
@@ -63,9 +63,9 @@ class Engine:
     def __init__(self, artifact: Artifact, plan: Plan, provider: Provider, gpu: Gpu) -> None:
         _check_origin(plan, provider, gpu)
         self.artifact = artifact
-        self.plan = plan
         self.gpu = gpu
         self._provider = provider
+        self._tf32 = plan.tf32  # not the plan: its bytes are in the engine now
         self._recorder = provider.recorder()
         self._logger = provider.logger()
         with gpu.driver.current(gpu.context), self.precision():
@@ -91,17 +91,20 @@ class Engine:
 
     def precision(self) -> AbstractContextManager[None]:
         """Return the context in which the engine may compile kernels: to load it and to run it first."""
-        return precision().held(self._provider, self.plan.tf32)
+        return precision().held(self._provider, self._tf32)
 
     def context(self) -> trt.IExecutionContext:
         """Make an execution context; the engine's GPU is current."""
         made = self._kernels.context() if self._kernels is not None else self._engine.create_execution_context()
         if made is None:
-            raise ExecutionError(
-                f"no execution context for {self.artifact.symbol}: {self.said()}; its scratch memory is "
-                f"{self._engine.device_memory_size_v2} bytes, which the GPU must have free"
-            )
+            raise ExecutionError(f"no execution context for {self.artifact.symbol}: {self._no_context()}")
         return made
+
+    def _no_context(self) -> str:
+        said = self.said()
+        if VARIABLE in said:  # the process used TensorRT-RTX before it came here
+            return f"{said}; start the process with {VARIABLE}=0 in its environment, or compile with tf32=True"
+        return f"{said}; its scratch memory is {self._engine.device_memory_size_v2} bytes, which the GPU must have free"
 
     def keep_kernels(self) -> None:
         """Write the kernels compiled for this GPU to the cache, where the provider compiles late."""
