@@ -132,8 +132,9 @@ class Driver:
 
     def follow(self, waits: int, event: int, runs: int) -> None:
         """Let stream `waits` go on only after what stream `runs` holds now; the host does not wait."""
-        self._check(self._record(event, runs), "cuEventRecord")
-        self._check(self._wait(waits, event, 0), "cuStreamWaitEvent")
+        code = self._record(event, runs) or self._wait(waits, event, 0)
+        if code:
+            self._check(code, "cuEventRecord or cuStreamWaitEvent")
 
     def synchronize(self, stream: int) -> None:
         """Wait on the host until a stream is done."""
