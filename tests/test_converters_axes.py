@@ -81,11 +81,19 @@ class TestReductions:
         check(lambda v: getattr(op, name)(v, axis, keep), [x], engine=True)
 
 
+@st.composite
+def distinct(draw, ranks=(1, 4)) -> np.ndarray:
+    """Return an array without equal elements: TensorRT promises no order of equals, so no index of theirs."""
+    shape = draw(st.lists(st.integers(1, 4), min_size=ranks[0], max_size=ranks[1]))
+    order = np.random.default_rng(draw(st.integers(0, 9))).permutation(math.prod(shape))
+    return (order - math.prod(shape) // 2).reshape(shape).astype(draw(st.sampled_from(NUMBERS)))
+
+
 class TestOrder:
     @drawn
     @given(st.data())
     def test_topk(self, data):
-        x = data.draw(arrays(ranks=(1, 6), extent=4))
+        x = data.draw(distinct(ranks=(1, 6)))
         axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
         k = data.draw(st.sampled_from((-1, 1, x.shape[axis])))
         kind, largest = data.draw(st.sampled_from(("both", "values", "indices"))), data.draw(st.booleans())
@@ -94,11 +102,25 @@ class TestOrder:
 
     @drawn
     @given(st.data())
-    def test_sort(self, data):
+    def test_argsort(self, data):
+        x = data.draw(distinct())
+        axis, down = data.draw(st.integers(-x.ndim, x.ndim - 1)), data.draw(st.booleans())
+        check(lambda v: op.argsort(v, axis, down, "int64"), [x], engine=True)
+
+    @drawn
+    @given(st.data())
+    def test_sort_with_equals(self, data):
         x = data.draw(arrays())
         axis, down = data.draw(st.integers(-x.ndim, x.ndim - 1)), data.draw(st.booleans())
         check(lambda v: op.sort(v, axis, down), [x], engine=True)
-        check(lambda v: op.argsort(v, axis, down, "int64"), [x])
+
+    @pytest.mark.parametrize("right", [False, True])
+    @pytest.mark.parametrize("narrow", [False, True])
+    @pytest.mark.parametrize("dtype", NUMBERS)
+    def test_bucketize(self, dtype, narrow, right):
+        boundaries = np.sort(numbers(5, dtype=dtype, seed=4))
+        x = np.concatenate([numbers(6, dtype=dtype), boundaries[:2]]).reshape(2, 4)
+        check(lambda v, b: op.bucketize(v, b, narrow, right), [x, boundaries], engine=True)
 
     @drawn
     @given(st.data())
@@ -113,6 +135,7 @@ class TestOrder:
     def test_limits(self):
         assert "3840" in reason(lambda v: op.sort(v), numbers(3841))
         assert "64" in reason(lambda v: op.cumprod(v, 0), numbers(65))
+        assert "65" in reason(op.bucketize, numbers(3), np.sort(numbers(65)))
         check(lambda v: op.sort(v), [numbers(3840)], engine=True)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
+from ..slices import broadcast
 from .arith import activation, axes_mask, binary, reduce, refuse_arithmetic, select, unary
 from .limits import FLOATS, NUMBERS, dtype_of, static_shape
 
@@ -141,5 +142,5 @@ def _accepts_dropout(call: relax.Call) -> Refusal | None:
 @converter("relax.nn.dropout", accepts=_accepts_dropout)
 def dropout(network: Network, call: relax.Call) -> list[Any]:
     """The input, and a mask of ones."""
-    mask = np.ones(static_shape(call.args[0]) or ()).astype(dtype_of(call.args[0]))
-    return [network.tensor(call.args[0]), network.constant(mask)]
+    one = network.constant(np.ones(()).astype(dtype_of(call.args[0])))
+    return [network.tensor(call.args[0]), broadcast(network, one, static_shape(call.args[0]) or ())]

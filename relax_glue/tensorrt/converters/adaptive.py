@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import relax
 
 from ..registry import Refusal, converter
+from ..slices import add_slice
 from .arith import reduce, refuse_arithmetic
 from .layouts import data_axes, from_layer, padded, refuse_layout, to_layer
 from .limits import FLOATS, static_shape
@@ -87,8 +88,7 @@ def _ragged(network: Network, x: Any, axis: int, cells: int) -> Any:
         start = [0] * len(shape)
         start[axis] = cell * extent // cells
         shape[axis] = -(-(cell + 1) * extent // cells) - start[axis]
-        layer = network.net.add_slice(x, start, shape, [1] * len(shape))
-        part = network.name(layer, "cell").get_output(0)
+        part = add_slice(network, x, start, shape, suffix="cell")
         parts.append(reduce(network, "AVG", part, [axis]))
     if len(parts) == 1:
         return parts[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
+from ...errors import ConversionError
 from ..network import DTYPES
 from ..registry import Refusal
 from .limits import refuse_type, tensor_types, type_of
@@ -66,6 +67,23 @@ def dtype_name(tensor: Any) -> str:
     return _NAMES[tensor.dtype.name]
 
 
+def member(network: Network, enumeration: str, name: str) -> Any:
+    """Return a member of an enumeration of the TensorRT package.
+
+    Raises
+    ------
+    ConversionError
+        When this version of TensorRT does not have it.
+    """
+    found = getattr(network.trt, enumeration).__members__.get(name)
+    if found is None:
+        raise ConversionError(
+            f"{network.provider} has no {enumeration}.{name}: use a newer TensorRT, or keep the operator outside "
+            f"the region"
+        )
+    return found
+
+
 def scalar(network: Network, value: float, like: Any) -> Any:
     """Return a constant of one element with the dtype and rank of the tensor `like`."""
     return network.constant(np.full((1,) * len(like.shape), value).astype(dtype_name(like)))
@@ -73,8 +91,8 @@ def scalar(network: Network, value: float, like: Any) -> Any:
 
 def unary(network: Network, op: str, x: Any, suffix: str | None = None) -> Any:
     """Add a unary layer; `op` is a member of `trt.UnaryOperation`."""
-    member = network.trt.UnaryOperation.__members__[op]
-    return _out(network, network.net.add_unary(x, member), op, suffix)
+    layer = network.net.add_unary(x, member(network, "UnaryOperation", op))
+    return _out(network, layer, op, suffix)
 
 
 def binary(network: Network, op: str, a: Any, b: Any, suffix: str | None = None) -> Any:
@@ -82,13 +100,13 @@ def binary(network: Network, op: str, a: Any, b: Any, suffix: str | None = None)
 
     `a` and `b` are tensors of one dtype, or one of them is a number.
     """
-    member = network.trt.ElementWiseOperation.__members__[op]
     if isinstance(a, int | float):
         a = scalar(network, a, b)
     if isinstance(b, int | float):
         b = scalar(network, b, a)
     a, b = network.align(a, b)
-    return _out(network, network.net.add_elementwise(a, b, member), op, suffix)
+    layer = network.net.add_elementwise(a, b, member(network, "ElementWiseOperation", op))
+    return _out(network, layer, op, suffix)
 
 
 def activation(
@@ -100,7 +118,7 @@ def activation(
     suffix: str | None = None,
 ) -> Any:
     """Add an activation layer; `op` is a member of `trt.ActivationType`."""
-    layer = network.net.add_activation(x, network.trt.ActivationType.__members__[op])
+    layer = network.net.add_activation(x, member(network, "ActivationType", op))
     out = _out(network, layer, op, suffix)
     if alpha is not None:
         layer.alpha = alpha
@@ -123,8 +141,7 @@ def reduce(
     network: Network, op: str, x: Any, axes: Iterable[int], keepdims: bool = True, suffix: str | None = None
 ) -> Any:
     """Add a reduce layer over non-negative `axes`; `op` is a member of `trt.ReduceOperation`."""
-    member = network.trt.ReduceOperation.__members__[op]
-    layer = network.net.add_reduce(x, member, axes_mask(axes), keepdims)
+    layer = network.net.add_reduce(x, member(network, "ReduceOperation", op), axes_mask(axes), keepdims)
     return _out(network, layer, f"reduce_{op}", suffix)
 
 

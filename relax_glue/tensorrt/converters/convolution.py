@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
+from ..slices import add_slice
 from .arith import refuse_arithmetic
 from .layouts import (
     data_axes,
@@ -158,6 +159,4 @@ def _grow(network: Network, x: Any, growth: tuple[int, ...]) -> Any:
         return x
     shape = tuple(x.shape)
     size = (*shape[:2], *(extent + end for extent, end in zip(shape[2:], ends, strict=True)))
-    layer = network.net.add_slice(x, (0,) * len(shape), size, (1,) * len(shape))
-    layer.mode = network.trt.SampleMode.FILL
-    return network.name(layer, "output_padding").get_output(0)
+    return add_slice(network, x, (0,) * len(shape), size, mode="FILL", suffix="output_padding")

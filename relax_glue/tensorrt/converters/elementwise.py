@@ -246,12 +246,20 @@ def _accepts_clip(call: relax.Call) -> Refusal | None:
 def clip(network: Network, call: relax.Call) -> Any:
     """max(min(x, high), low): one clip layer for finite floats, else two elementwise layers."""
     x = network.tensor(call.args[0])
-    low, high = (bound.value for bound in call.args[1:3])
     dtype = dtype_of(call)
+    low, high = (_bound(bound.value, dtype) for bound in call.args[1:3])
     if dtype in FLOATS and np.isfinite([low, high]).all() and low <= high:
-        return activation(network, "CLIP", x, float(low), float(high), "")
-    low, high = (float(bound) if dtype in FLOATS else int(bound) for bound in (low, high))
+        return activation(network, "CLIP", x, low, high, "")
     return binary(network, "MAX", binary(network, "MIN", x, high), low, "")
+
+
+def _bound(value: float, dtype: str) -> float:
+    """Return a bound as a number of the dtype; beyond the largest integer there is nothing to cut off."""
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            return float(np.asarray(value).astype(dtype))
+    limits = np.iinfo(dtype)
+    return int(min(max(value, limits.min), limits.max))
 
 
 def _accepts_astype(call: relax.Call) -> Refusal | None:

@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
+from ..slices import add_slice
 from .arith import binary, dtype_name, refuse_arithmetic
 from .layouts import data_axes, from_layer, padded, refuse_layout, split_padding, to_layer
 from .limits import FLOATS, static_shape
@@ -170,35 +171,21 @@ def _with_padding(network: Network, x: Any, axes: list[_Axis], value: float) -> 
     shape = tuple(x.shape)
     start = (0, 0, *(-axis.pre for axis in axes))
     size = (*shape[:2], *(axis.extent + axis.pre + axis.post for axis in axes))
-    return _slice(network, x, start, size, (1,) * len(shape), value)
-
-
-def _slice(
-    network: Network,
-    x: Any,
-    start: tuple[int, ...],
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    fill: float,
-) -> Any:
-    value = network.constant(np.full((), fill).astype(dtype_name(x)))
-    layer = network.net.add_slice(x, start, size, stride)
-    layer.mode = network.trt.SampleMode.FILL
-    layer.set_input(4, value)
-    return network.name(layer, "window").get_output(0)
+    fill = network.constant(np.full((), value).astype(dtype_name(x)))
+    return add_slice(network, x, start, size, mode="FILL", fill=fill, suffix="padded")
 
 
 def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:
     """Combine, axis after axis, the slices that hold one tap of every window each."""
     shape = [int(extent) for extent in x.shape]
-    fill = -math.inf if is_max else 0.0
+    fill = network.constant(np.full((), -math.inf if is_max else 0.0).astype(dtype_name(x)))
     for place, axis in enumerate(axes, start=2):
         start, stride = [0] * len(shape), [1] * len(shape)
         shape[place], stride[place] = axis.cells, axis.stride
         parts = []
         for tap in range(axis.window):
             start[place] = tap * axis.dilation - axis.pre
-            parts.append(_slice(network, x, tuple(start), tuple(shape), tuple(stride), fill))
+            parts.append(add_slice(network, x, start, shape, stride, mode="FILL", fill=fill, suffix="tap"))
         x = parts[0]
         for part in parts[1:]:
             x = binary(network, "MAX" if is_max else "SUM", x, part)

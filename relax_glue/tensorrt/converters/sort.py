@@ -1,4 +1,4 @@
-"""Order along an axis: topk, sort, argsort; and running sums and products.
+"""Order along an axis: topk, sort, argsort, bucketize; and running sums and products.
 
 Values are exact. Where values are equal, TVM's sort is stable and gives the lower index first; TensorRT does
 not promise an order of equals, so indices of equal values may differ.
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
+from ...errors import ConversionError
 from ..registry import Refusal, converter
 from ..shuffles import Extent
-from .arith import axes_mask, reduce, refuse_arithmetic, select
+from .arith import axes_mask, binary, reduce, refuse_arithmetic, select
 from .limits import MAX_RANK, NUMBERS, dtype_of, rank_of, static_shape
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_K = 3840  # of a top-k layer
 _LAST_AXES = 4  # it searches one of the last four axes
-_MAX_PRODUCT = 64  # a running product takes this many times the memory of its input
+_MAX_COPIES = 64  # a running product and a search take this many times the memory of their input
 
 
 def _k(call: relax.Call) -> int:
@@ -89,6 +90,32 @@ def argsort(network: Network, call: relax.Call) -> Any:
     return network.cast(_ordered(network, call, bool(call.attrs.descending))[1], dtype_of(call))
 
 
+def _accepts_bucketize(call: relax.Call) -> Refusal | str | None:
+    said = refuse_arithmetic(call, NUMBERS)
+    if said is not None:
+        return said
+    boundaries = static_shape(call.args[1])
+    if boundaries is None or len(boundaries) != 1:
+        return Refusal(f"the boundaries have the shape {boundaries or 'unknown'}, not one known extent")
+    if boundaries[0] > _MAX_COPIES:
+        return f"{boundaries[0]} boundaries; {_MAX_COPIES} at most"
+    if rank_of(call.args[0]) >= MAX_RANK:
+        return f"a search of rank {rank_of(call.args[0])} needs one dimension more than TensorRT has"
+    return None
+
+
+@converter("relax.bucketize", accepts=_accepts_bucketize)
+def bucketize(network: Network, call: relax.Call) -> Any:
+    """The place of each element among sorted boundaries: how many of them it exceeds, or reaches."""
+    x, boundaries = (network.tensor(arg) for arg in call.args)
+    rank = len(x.shape)
+    x = network.reshape(x, [*(Extent(axis) for axis in range(rank)), 1])
+    passed = binary(network, "GREATER", x, boundaries)
+    if call.attrs.right:
+        passed = binary(network, "OR", passed, binary(network, "EQUAL", x, boundaries))
+    return reduce(network, "SUM", network.cast(passed, dtype_of(call)), [rank], False, "")
+
+
 # Running sums and products
 
 
@@ -108,8 +135,8 @@ def _refuse_product(call: relax.Call) -> Refusal | str | None:
     if shape is None:
         return Refusal("the shape is symbolic", "bind the symbolic dimensions to numbers")
     extent = math.prod(shape) if call.attrs.axis is None else shape[_axis(call)]
-    if extent > _MAX_PRODUCT:
-        return f"a running product over {extent} elements; {_MAX_PRODUCT} at most"
+    if extent > _MAX_COPIES:
+        return f"a running product over {extent} elements; {_MAX_COPIES} at most"
     if call.attrs.axis is not None and len(shape) >= MAX_RANK:
         return f"a running product of rank {len(shape)} needs one dimension more than TensorRT has"
     return None
@@ -126,6 +153,8 @@ def _scanned(network: Network, call: relax.Call) -> tuple[Any, int]:
 @converter("relax.cumsum", accepts=_accepts_scan)
 def cumsum(network: Network, call: relax.Call) -> Any:
     """One cumulative layer."""
+    if not network.provider.has("add_cumulative"):
+        raise ConversionError(f"{network.provider} has no cumulative layer: use a newer TensorRT")
     x, axis = _scanned(network, call)
     place = network.constant(np.array(axis, np.int32))
     kind = network.trt.CumulativeOperation.SUM
