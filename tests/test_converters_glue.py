@@ -139,6 +139,19 @@ class TestSlice:
         if not refusals(lambda v: op.split(v, where, axis), [x]):
             check(lambda v: op.split(v, where, axis), [x])
 
+    @pytest.mark.parametrize(
+        ("begin", "end", "stride", "taken"),
+        [(1, 5, 2, True), (2, 7, 1, True), (6, 0, -2, False), (-3, 7, 1, False), (0, 100, 1, False)],
+    )
+    def test_assume_inbound(self, begin, end, stride, taken):
+        def build(x):
+            return op.strided_slice(x, [0], [begin], [end], [stride], assume_inbound=True)
+
+        if taken:
+            check(build, [numbers(7)])
+        else:
+            assert "Relax counts" in reason(build, numbers(7))
+
     def test_split_builds(self):
         network = check(lambda x: op.split(x, [2, 3], -1), [numbers(2, 7)], engine=True)
         assert layer_types(network) == ["SLICE"] * 3

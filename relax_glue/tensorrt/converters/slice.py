@@ -45,6 +45,19 @@ def _first(begin: int, extent: int, step: int) -> int:
     return min(max(begin, 0), extent if step > 0 else extent - 1)
 
 
+def _ends(call: relax.Call) -> list[int | None]:
+    """Return the ends as written, None for a computed one."""
+    fields = call.args[3].fields if isinstance(call.args[3], relax.Tuple) else []
+    return [int(end) if isinstance(end, tvm.tirx.IntImm) else None for end in fields]
+
+
+def _count(begin: int, end: int, step: int, extent: int) -> int:
+    """Return how many elements a slice has, with an end that counts and is clamped as its begin."""
+    end = end + extent if end < 0 else end
+    end = min(max(end, 0), extent) if step > 0 else min(max(end, -1), extent - 1)
+    return len(range(_first(begin, extent, step), end, step))
+
+
 def _accepts_strided_slice(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call, static=False, args=[0])
     if said is not None:
@@ -52,11 +65,20 @@ def _accepts_strided_slice(call: relax.Call) -> Refusal | str | None:
     strided = _strided(call)
     if strided is None:
         return Refusal("axes, begin or strides are not constant numbers", "fold the shape computation first")
-    for axis, begin, step in strided:
-        extent = (extents(call.args[0].ty) or [])[axis]
-        if not isinstance(extent, tvm.tirx.IntImm) and (begin, step) != (0, 1):
-            return Refusal(f"axis {axis} of extent {extent} is cut", "bind the symbolic dimensions to numbers")
-    return refuse_changed(call)
+    said = refuse_changed(call)
+    if said is not None:
+        return said
+    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
+    for (axis, begin, step), end in zip(strided, _ends(call), strict=False):
+        extent = given[axis]
+        if not isinstance(extent, tvm.tirx.IntImm):
+            if (begin, step) != (0, 1):
+                return Refusal(f"axis {axis} of extent {extent} is cut", "bind the symbolic dimensions to numbers")
+        # with assume_inbound Relax counts as if nothing were clamped, and TVM clamps all the same
+        elif end is not None and _count(begin, end, step, int(extent)) != int(wanted[axis]):
+            count = _count(begin, end, step, int(extent))
+            return f"Relax counts {wanted[axis]} elements at axis {axis}, the slice has {count}"
+    return None
 
 
 @converter("relax.strided_slice", accepts=_accepts_strided_slice, glue=True)
