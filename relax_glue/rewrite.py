@@ -189,13 +189,21 @@ class _Driver:
 
     def run(self) -> int:
         self.graph.sweep()  # a dead binding would count as a user and make single-use rules decline
-        self.push(sorted(self.graph, key=lambda n: n.order))
+        fired = -1
+        while fired != self.fired:
+            # a rule may look further than the neighbours that a commit queues again: go on until a whole
+            # round fires nothing, so that a second run of the pass finds nothing either
+            fired = self.fired
+            self.push(sorted(self.graph, key=lambda n: n.order))
+            self._drain()
+        return self.fired
+
+    def _drain(self) -> None:
         while self.queue:
             node = self.queue.popleft()
             self.queued.discard(node)
             if node in self.graph and self.graph.uses(node):
                 self._visit(node)
-        return self.fired
 
     def _visit(self, node: Node) -> None:
         for r in self.by_root[node.op]:

@@ -162,7 +162,34 @@ def test_a_value_may_be_two_outputs() -> None:
 
     again = rewritten(Mod)
     relax.analysis.well_formed(again)
-    assert [v.name for v in (b.var for b in again["main"].body.blocks[0].bindings)] == ["a", "b"]
+    (binding,) = again["main"].body.blocks[0].bindings
+    assert [v.name for v in again["main"].body.body.fields] == [binding.var.name] * 2
+
+
+def test_an_output_that_is_a_parameter_or_a_constant_is_returned_as_such() -> None:
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2,), "float32"), y: R.Tensor((2,), "float32")):
+            with R.dataflow():
+                a = x
+                b = R.const([1.0, 2.0], "float32")
+                R.output(a, b)
+            with R.dataflow():
+                c = R.add(a, y)
+                R.output(c)
+            return (a, b, c)
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((2,), "float32"), y: R.Tensor((2,), "float32")):
+            with R.dataflow():
+                c = R.add(x, y)
+                R.output(c)
+            return (x, R.const([1.0, 2.0], "float32"), c)
+
+    tvm.ir.assert_structural_equal(rewritten(Before), Expected)
 
 
 def test_an_ill_typed_call_is_an_error_that_says_where() -> None:

@@ -8,6 +8,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr import _update_type
 
+from .rename import rename
+
 RewriteBlock = Callable[[relax.DataflowBlock], relax.DataflowBlock]
 
 # A function with one of these belongs to a backend or to the fusion passes; its body is theirs.
@@ -50,10 +52,39 @@ def map_blocks(func: relax.Function, rewrite: RewriteBlock) -> relax.Function:
 
 
 def _sequence(seq: relax.SeqExpr, rewrite: RewriteBlock) -> relax.SeqExpr:
-    blocks = [_block(block, rewrite) for block in seq.blocks]
-    if all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
+    blocks: list[relax.BindingBlock] = []
+    for position, old in enumerate(seq.blocks):
+        block = _block(old, rewrite)
+        block, names = _without_renamings(block) if not block.same_as(old) else (block, {})
+        if block.bindings:
+            blocks.append(block)
+        if names:
+            # what follows the block sees the value itself
+            rest = _typed(relax.SeqExpr(list(seq.blocks)[position + 1 :], seq.body, seq.span), seq.ty)
+            rest = _sequence(rename(rest, names), rewrite)
+            return _typed(relax.SeqExpr([*blocks, *rest.blocks], rest.body, seq.span), rest.ty)
+    if len(blocks) == len(seq.blocks) and all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
         return seq
     return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
+
+
+def _without_renamings(block: relax.BindingBlock) -> tuple[relax.BindingBlock, dict[relax.Expr, relax.Expr]]:
+    """Take the bindings `y = x` out of a dataflow block that was written; return what each y is now.
+
+    TVM's own clean-up takes them out one pass later, so a pass that left them would change its own result.
+    """
+    if not isinstance(block, relax.DataflowBlock):
+        return block, {}
+    names = {b.var: b.value for b in block.bindings if _renames(b)}
+    if not names:
+        return block, {}
+    return relax.DataflowBlock([b for b in block.bindings if b.var not in names], block.span), names
+
+
+def _renames(binding: relax.Binding) -> bool:
+    if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.DataflowVar):
+        return False
+    return isinstance(binding.value, (relax.Var, tvm.ir.GenericConst))
 
 
 def _block(block: relax.BindingBlock, rewrite: RewriteBlock) -> relax.BindingBlock:

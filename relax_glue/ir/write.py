@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph, Node, Value
 from .order import symbol_dependencies
+from .rename import rename
 
 
 def substitute(expr: relax.Expr, operands: Iterator[relax.Expr]) -> relax.Expr:
@@ -46,21 +46,6 @@ def call_with(call: relax.Call, operands: Sequence[relax.Expr]) -> relax.Call:
     """Return a fresh, untyped call like `call` with other operands, in the order in which they were read."""
     feed = iter(operands)
     return _call(call, [substitute(arg, feed) for arg in call.args])
-
-
-@mutator
-class _Rename(PyExprMutator):  # type: ignore[misc]
-    """Puts other expressions in the places of a local function's free variables."""
-
-    def __init__(self, names: dict[relax.Var, relax.Expr]) -> None:
-        super().__init__()
-        self.names = names
-
-    def visit_var_(self, var: relax.Var) -> relax.Expr:
-        return self.names.get(var, var)
-
-    def visit_dataflow_var_(self, var: relax.Var) -> relax.Expr:
-        return self.names.get(var, var)
 
 
 def _may_be_bound(var: relax.Var, value: Value) -> bool:
@@ -131,7 +116,7 @@ class _Writer:
         operands = [self.names[v] for v in node.inputs]
         if isinstance(node.expr, relax.Function):
             names = {v.expr: new for v, new in zip(node.inputs, operands, strict=True) if not v.expr.same_as(new)}
-            return _Rename(names).visit_expr(node.expr) if names else node.expr
+            return rename(node.expr, names)
         return substitute(node.expr, iter(operands))
 
     def _bind_item(self, node: Node, index: int) -> None:

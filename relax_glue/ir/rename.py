@@ -1,0 +1,26 @@
+"""Other expressions in the places of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+
+@mutator
+class _Rename(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, names: Mapping[relax.Expr, relax.Expr]) -> None:
+        super().__init__()
+        self.names = names
+
+    def visit_var_(self, var: relax.Var) -> relax.Expr:
+        return self.names.get(var, var)
+
+    def visit_dataflow_var_(self, var: relax.Var) -> relax.Expr:
+        return self.names.get(var, var)
+
+
+def rename(expr: relax.Expr, names: Mapping[relax.Expr, relax.Expr]) -> relax.Expr:
+    """Return `expr` with the free variables that `names` maps replaced."""
+    return _Rename(names).visit_expr(expr) if names else expr
