@@ -8,9 +8,9 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice
-from .arith import reduce, refuse_arithmetic
+from .arith import extent_of, open_dims, reduce, refuse_arithmetic
 from .layouts import data_axes, from_layer, padded, refuse_layout, to_layer
-from .limits import FLOATS, static_shape
+from .limits import FLOATS
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -26,9 +26,9 @@ def _cells(call: relax.Call) -> list[int]:
     size = call.attrs.output_size
     if size is not None and len(size):
         return [int(extent) for extent in size]
-    shape = static_shape(call.args[0])
     layout = call.attrs.layout
-    return [-1 if shape is None else shape[layout.index(name)] for name in data_axes(spatial)[2:]]
+    found = (extent_of(call.args[0], layout.index(name)) for name in data_axes(spatial)[2:])
+    return [-1 if extent is None else extent for extent in found]
 
 
 def _accepts(call: relax.Call) -> Refusal | str | None:
@@ -39,16 +39,13 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
     refused = refuse_layout(attrs.layout, axes) or refuse_layout(attrs.out_layout or attrs.layout, axes)
     if refused is not None:
         return Refusal(refused, "convert the layout first")
-    cells, shape = _cells(call), static_shape(call.args[0])
-    if all(count in (1, -1) for count in cells) and len(set(cells)) == 1:
+    cells = _cells(call)
+    if -1 in cells or all(count == 1 for count in cells):
         return None
-    if shape is None:
-        return Refusal(f"the output size is {cells} and the shape symbolic", "bind the dimensions to numbers")
-    ragged = [
-        count
-        for count, name in zip(cells, axes[2:], strict=True)
-        if shape[attrs.layout.index(name)] % count and count > _MAX_CELLS
-    ]
+    extents = [extent_of(call.args[0], attrs.layout.index(name)) or 0 for name in axes[2:]]
+    if 0 in extents:
+        return Refusal(f"{cells} cells of a symbolic size", "bind the symbolic dimensions to numbers")
+    ragged = [count for count, extent in zip(cells, extents, strict=True) if extent % count and count > _MAX_CELLS]
     return f"{ragged[0]} cells of different sizes; {_MAX_CELLS} at most" if ragged else None
 
 
@@ -79,8 +76,7 @@ def adaptive_avg_pool(network: Network, call: relax.Call) -> Any:
 
 def _ragged(network: Network, x: Any, axis: int, cells: int) -> Any:
     """Average one axis cell by cell; cells are boxes, so the mean of means is their mean."""
-    shape = [int(extent) for extent in x.shape]
-    extent = shape[axis]
+    shape, extent = open_dims(x.shape), int(x.shape[axis])
     if extent == cells:
         return x
     parts = []

@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from ...errors import ConversionError
 from ..network import DTYPES
 from ..registry import Refusal
-from .limits import refuse_type, tensor_types, type_of
+from ..shuffles import Dim, Extent
+from .limits import extents, refuse_type, tensor_types, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -60,6 +62,18 @@ def refuse_arithmetic(
         return Refusal("the type of the result is not known", "run a type inference first")
     said_of = (refuse_type(ty, "the result", results or dtypes, static=static) for ty in found)
     return next((said for said in said_of if said is not None), None)
+
+
+def extent_of(expr: relax.Expr, axis: int) -> int | None:
+    """Return the extent of an argument, or of a call's result, along an axis; None when it is no number."""
+    known = extents(expr.ty)
+    extent = known[axis] if known is not None else None
+    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else None
+
+
+def open_dims(shape: Iterable[int]) -> list[Dim]:
+    """Return the shape of a tensor as dims of a layer on it: what is only known at run time is its extent."""
+    return [Extent(axis) if extent < 0 else int(extent) for axis, extent in enumerate(shape)]
 
 
 def dtype_name(tensor: Any) -> str:

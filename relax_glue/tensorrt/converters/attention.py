@@ -9,8 +9,8 @@ import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
-from .arith import axes_mask, binary, dtype_name, refuse_arithmetic, select
-from .limits import FLOATS, static_shape
+from .arith import axes_mask, binary, dtype_name, extent_of, refuse_arithmetic, select
+from .limits import FLOATS
 from .matmul import product
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
         return f"a window of {attrs.window_size}: TVM does not define which keys it leaves"
     if attrs.causal_mask not in _MASKS:
         return f"the causal mask {attrs.causal_mask!r} is none of TopLeft and BottomRight"
-    if any(static_shape(arg) is None for arg in call.args[:2]) and attrs.causal_mask is not None:
+    if attrs.causal_mask is not None and any(extent_of(arg, 1) is None for arg in call.args[:2]):
         return Refusal("a causal mask for a symbolic length", "bind the symbolic dimensions to numbers")
-    if attrs.scale is None and static_shape(call.args[0]) is None:
+    if attrs.scale is None and extent_of(call.args[0], 3) is None:
         return Refusal("the size of a head is symbolic, and so is the scale", "give attention a scale")
     return None
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice
-from .arith import refuse_arithmetic
+from .arith import extent_of, open_dims, refuse_arithmetic
 from .layouts import (
     data_axes,
     from_layer,
@@ -23,7 +22,7 @@ from .layouts import (
     split_padding,
     to_layer,
 )
-from .limits import FLOATS, constant_of, dtype_of, extents, static_shape
+from .limits import FLOATS, constant_of, dtype_of, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -49,9 +48,8 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
         return Refusal(refused, "convert the layout first")
     if static_shape(call.args[1]) is None:
         return Refusal("the shape of the kernel is symbolic", "bind the symbolic dimensions to numbers")
-    channels = (extents(call.args[0].ty) or [])[attrs.data_layout.index("C")]
-    if not isinstance(channels, tvm.tirx.IntImm):
-        return Refusal(f"the number of channels is {channels}", "bind the symbolic dimensions to numbers")
+    if extent_of(call.args[0], attrs.data_layout.index("C")) is None:
+        return Refusal("the number of channels is symbolic", "bind the symbolic dimensions to numbers")
     return _refuse_transposed(call, spatial) if transposed else None
 
 
@@ -63,13 +61,14 @@ def _refuse_transposed(call: relax.Call, spatial: int) -> Refusal | None:
             f"{list(call.attrs.dilation)}; the layer takes one or the other",
             "make the kernel a constant",
         )
-    growth = _growth(call, spatial)
-    if max(growth) <= 0 or static_shape(call) is not None:
-        return None
-    return Refusal(
-        f"output_padding is larger than the end padding by {max(growth)} and the shape is symbolic",
-        "bind the symbolic dimensions to numbers",
-    )
+    layout = call.attrs.out_layout or call.attrs.data_layout
+    for more, name in zip(_growth(call, spatial)[-spatial:], data_axes(spatial)[2:], strict=True):
+        if more > 0 and extent_of(call, layout.index(name)) is None:
+            return Refusal(
+                f"output_padding is larger than the end padding by {more} along a symbolic dimension",
+                "bind the symbolic dimensions to numbers",
+            )
+    return None
 
 
 def _spreads_kernel(call: relax.Call) -> bool:
@@ -157,6 +156,7 @@ def _grow(network: Network, x: Any, growth: tuple[int, ...]) -> Any:
     ends = [max(more, 0) for more in growth]
     if not any(ends):
         return x
-    shape = tuple(x.shape)
-    size = (*shape[:2], *(extent + end for extent, end in zip(shape[2:], ends, strict=True)))
-    return add_slice(network, x, (0,) * len(shape), size, mode="FILL", suffix="output_padding")
+    size = open_dims(x.shape)
+    for axis, end in enumerate(ends, start=2):
+        size[axis] = int(x.shape[axis]) + end if end else size[axis]
+    return add_slice(network, x, (0,) * len(size), size, mode="FILL", suffix="output_padding")

@@ -14,8 +14,8 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from ..shuffles import Dim, Extent
-from .arith import axes_mask, binary, dtype_name, reduce, refuse_arithmetic, unary
-from .limits import FLOATS, MAX_RANK, dtype_of, extents, rank_of, static_shape
+from .arith import axes_mask, binary, dtype_name, extent_of, reduce, refuse_arithmetic, unary
+from .limits import FLOATS, MAX_RANK, dtype_of, rank_of, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -106,9 +106,9 @@ def _accepts_group(call: relax.Call) -> Refusal | str | None:
     rank = rank_of(call.args[0])
     if rank >= MAX_RANK:
         return f"rank {rank}: the groups need one dimension more than TensorRT has"
-    channels = (extents(call.args[0].ty) or [])[int(call.attrs.channel_axis) % rank]
+    channels = extent_of(call.args[0], int(call.attrs.channel_axis) % rank)
     if static_shape(call.args[1]) != (channels,):
-        return f"{channels} channels and parameters of the shape {static_shape(call.args[1])}"
+        return f"the channels are {channels or 'symbolic'} and the parameters' shape {static_shape(call.args[1])}"
     return None
 
 

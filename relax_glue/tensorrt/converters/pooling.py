@@ -16,9 +16,9 @@ from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice
-from .arith import binary, dtype_name, refuse_arithmetic
+from .arith import binary, dtype_name, extent_of, open_dims, refuse_arithmetic
 from .layouts import data_axes, from_layer, padded, refuse_layout, split_padding, to_layer
-from .limits import FLOATS, static_shape
+from .limits import FLOATS
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -90,8 +90,8 @@ def _axes(call: relax.Call) -> list[_Axis]:
 
 
 def _extents(expr: relax.Expr, layout: str, names: str) -> list[int]:
-    shape = static_shape(expr)
-    return [-1 if shape is None else shape[layout.index(name)] for name in names]
+    found = (extent_of(expr, layout.index(name)) for name in names)
+    return [-1 if extent is None else extent for extent in found]
 
 
 def _accepts(call: relax.Call) -> Refusal | str | None:
@@ -103,16 +103,18 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
     refused = refuse_layout(attrs.layout, axes) or refuse_layout(attrs.out_layout or attrs.layout, axes)
     if refused is not None:
         return Refusal(refused, "convert the layout first")
-    return next((said for said in map(_refuse_axis, _axes(call)) if said is not None), None) or _refuse_symbolic(call)
+    found = _axes(call)
+    said_of = (_refuse_axis(axis) or _refuse_symbolic(axis, found, bool(attrs.ceil_mode)) for axis in found)
+    return next((each for each in said_of if each is not None), None)
 
 
-def _refuse_symbolic(call: relax.Call) -> Refusal | None:
-    if static_shape(call.args[0]) is not None:
+def _refuse_symbolic(axis: _Axis, axes: list[_Axis], ceil_mode: bool) -> Refusal | None:
+    if axis.extent >= 0:
         return None
-    if call.attrs.ceil_mode and max(call.attrs.strides) > 1:
-        return Refusal("ceil_mode with a symbolic shape", "bind the symbolic dimensions to numbers")
-    if max(call.attrs.dilation) > 1:
-        return Refusal("a dilated pool of a symbolic shape", "bind the symbolic dimensions to numbers")
+    if ceil_mode and (axis.stride > 1 or any(each.is_extended for each in axes)):
+        return Refusal("ceil_mode along a symbolic dimension", "bind the symbolic dimensions to numbers")
+    if any(each.dilation > 1 for each in axes):
+        return Refusal("a dilated pool of a symbolic dimension", "bind the symbolic dimensions to numbers")
     return None
 
 
@@ -170,14 +172,14 @@ def _with_padding(network: Network, x: Any, axes: list[_Axis], value: float) -> 
     """Pad the input for real, with `value`."""
     shape = tuple(x.shape)
     start = (0, 0, *(-axis.pre for axis in axes))
-    size = (*shape[:2], *(axis.extent + axis.pre + axis.post for axis in axes))
+    size = (*open_dims(shape[:2]), *(axis.extent + axis.pre + axis.post for axis in axes))
     fill = network.constant(np.full((), value).astype(dtype_name(x)))
     return add_slice(network, x, start, size, mode="FILL", fill=fill, suffix="padded")
 
 
 def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:
     """Combine, axis after axis, the slices that hold one tap of every window each."""
-    shape = [int(extent) for extent in x.shape]
+    shape = open_dims(x.shape)
     fill = network.constant(np.full((), -math.inf if is_max else 0.0).astype(dtype_name(x)))
     for place, axis in enumerate(axes, start=2):
         start, stride = [0] * len(shape), [1] * len(shape)

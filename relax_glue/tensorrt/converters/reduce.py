@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
-from .arith import binary, reduce, refuse_arithmetic, select, unary
+from .arith import binary, extent_of, reduce, refuse_arithmetic, select, unary
 from .limits import FLOATS, INTS, NUMBERS, dtype_of, rank_of, static_shape
 
 if TYPE_CHECKING:
@@ -44,8 +44,12 @@ def plain(network: Network, call: relax.Call) -> Any:
 
 
 def _accepts_mean(call: relax.Call) -> Refusal | None:
-    integer = dtype_of(call.args[0]) in INTS
-    return refuse_arithmetic(call, NUMBERS, static=integer)
+    said = refuse_arithmetic(call, NUMBERS)
+    if said is not None or dtype_of(call.args[0]) in FLOATS:
+        return said
+    if any(extent_of(call.args[0], axis) is None for axis in _axes(call)):
+        return Refusal("an integer mean over a symbolic dimension", "bind the symbolic dimensions to numbers")
+    return None
 
 
 @converter("relax.mean", accepts=_accepts_mean)
@@ -56,7 +60,7 @@ def mean(network: Network, call: relax.Call) -> Any:
         return x
     if dtype_of(call) in FLOATS:
         return reduce(network, "AVG", x, axes, keep, "")
-    count = math.prod((static_shape(call.args[0]) or ())[axis] for axis in axes)
+    count = math.prod(extent_of(call.args[0], axis) or 1 for axis in axes)
     return binary(network, "DIV", reduce(network, "SUM", x, axes, keep), count, "")
 
 
@@ -82,8 +86,10 @@ def _accepts_position(call: relax.Call) -> Refusal | None:
         return said
     if rank_of(call.args[0]) == 0:
         return Refusal("a scalar has no axis to search")
-    if static_shape(call.args[0]) is None:
-        return Refusal("the shape is symbolic", "bind the symbolic dimensions to numbers")
+    axis = call.attrs.axis
+    known = static_shape(call.args[0]) if axis is None else extent_of(call.args[0], int(axis))
+    if known is None:
+        return Refusal("the dimension to search is symbolic", "bind the symbolic dimensions to numbers")
     return None
 
 

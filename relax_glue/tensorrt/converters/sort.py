@@ -15,7 +15,7 @@ from tvm import relax
 from ...errors import ConversionError
 from ..registry import Refusal, converter
 from ..shuffles import Extent
-from .arith import axes_mask, binary, reduce, refuse_arithmetic, select
+from .arith import axes_mask, binary, extent_of, reduce, refuse_arithmetic, select
 from .limits import MAX_RANK, NUMBERS, dtype_of, rank_of, static_shape
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ _MAX_COPIES = 64  # a running product and a search take this many times the memo
 
 def _k(call: relax.Call) -> int:
     """Return how many elements to keep: -1 stands for all."""
-    extent = (static_shape(call.args[0]) or ())[_axis(call)]
     k = int(call.attrs.k) if call.op.name == "relax.topk" else -1
-    return extent if k < 1 else k
+    return k if k >= 1 else extent_of(call.args[0], _axis(call)) or 1
 
 
 def _axis(call: relax.Call) -> int:
@@ -38,12 +37,14 @@ def _axis(call: relax.Call) -> int:
 
 
 def _accepts_order(call: relax.Call) -> Refusal | str | None:
-    said = refuse_arithmetic(call, NUMBERS, static=True)
+    said = refuse_arithmetic(call, NUMBERS)
     if said is not None:
         return said
     if rank_of(call.args[0]) == 0:
         return "a scalar has no axis to sort"
-    k, extent = _k(call), (static_shape(call.args[0]) or ())[_axis(call)]
+    k, extent = _k(call), extent_of(call.args[0], _axis(call))
+    if extent is None:
+        return Refusal("the dimension to sort is symbolic", "bind the symbolic dimensions to numbers")
     if k > extent:
         return f"k is {k} and the axis has {extent} elements"
     return f"{k} elements in order; TensorRT's top-k has {_MAX_K} at most" if k > _MAX_K else None
@@ -131,14 +132,14 @@ def _accepts_scan(call: relax.Call) -> Refusal | str | None:
 
 
 def _refuse_product(call: relax.Call) -> Refusal | str | None:
-    shape = static_shape(call.args[0])
-    if shape is None:
-        return Refusal("the shape is symbolic", "bind the symbolic dimensions to numbers")
-    extent = math.prod(shape) if call.attrs.axis is None else shape[_axis(call)]
+    flat = call.attrs.axis is None
+    extent = math.prod(static_shape(call.args[0]) or ()) if flat else extent_of(call.args[0], _axis(call))
+    if extent is None:
+        return Refusal("the dimension to run along is symbolic", "bind the symbolic dimensions to numbers")
     if extent > _MAX_COPIES:
         return f"a running product over {extent} elements; {_MAX_COPIES} at most"
-    if call.attrs.axis is not None and len(shape) >= MAX_RANK:
-        return f"a running product of rank {len(shape)} needs one dimension more than TensorRT has"
+    if not flat and rank_of(call.args[0]) >= MAX_RANK:
+        return f"a running product of rank {MAX_RANK} needs one dimension more than TensorRT has"
     return None
 
 
