@@ -247,12 +247,11 @@ class _Driver:
                 continue
             _check_type(r, node, old, new)
             self._check_progress(r, node, new)
-            self.graph.replace(old, new)
-            changed += [new.node, *(v.node for v in new.node.inputs), *new.node.users]
-            changed += [n for v in new.node.inputs for n in v.node.users]
+            changed += [new.node, *(v.node for v in new.node.inputs), *self.graph.replace(old, new)]
+            changed += [n for v in new.node.inputs for n in _few_users(v.node)]
         touched = self.graph.drop_dead(node)
         # a producer that lost a user may now be single-use: its other users can match
-        changed += touched + [user for n in touched for user in n.users]
+        changed += touched + [user for n in touched for user in _few_users(n)]
         self.push(n for n in dict.fromkeys(changed) if n in self.graph)
 
     @staticmethod
@@ -277,6 +276,16 @@ class _Driver:
             )
 
 
+def _few_users(node: Node) -> Iterable[Node]:
+    """Return the users of a node, or none where there are many.
+
+    Looking at every user of a node at each change of one is quadratic where a thousand share it; what may match now
+    is found when the whole graph is looked at once more.
+    """
+    return node.users if len(node.users) <= _FEW else ()
+
+
+_FEW = 16
 _HISTORY = 16
 _DEPTH = 4
 
