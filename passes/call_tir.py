@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, tirx, topi
 
 from relax_glue.ir import (
     Extent,
@@ -34,6 +34,10 @@ Make = Callable[..., relax.Expr]
 _BINARY = ("maximum", "minimum", "add", "subtract", "multiply", "divide", "power", "floor_divide", "floor_mod", "mod")
 
 
+# Kernels that TVM's importer makes for pads by what stands at the border, and the modes of relax.nn.pad.
+_BORDERS = {"mirror_pad": "reflect", "replicate_pad": "replicate"}
+
+
 def _candidates(kernel: tirx.PrimFunc, name: str, node: Node) -> Iterator[Make]:
     """Yield makers of the calls whose kernel `kernel` may be."""
     if name in _BINARY and len(node.inputs) == 2:
@@ -45,6 +49,8 @@ def _candidates(kernel: tirx.PrimFunc, name: str, node: Node) -> Iterator[Make]:
         yield from _tiles(shape, result)
     if name == "pad" and len(shape) == len(result):
         yield from _pads(kernel, shape, result)
+    if name in _BORDERS and len(shape) == len(result):
+        yield from _border_pads(kernel, _BORDERS[name], shape, result)
 
 
 def _tiles(shape: Sequence[Extent], result: Sequence[Extent]) -> Iterator[Make]:
@@ -68,12 +74,44 @@ def _pads(kernel: tirx.PrimFunc, shape: Sequence[Extent], result: Sequence[Exten
     read, fill = stored.args[1], stored.args[2]
     if not isinstance(read, tvm.ir.TensorLoad) or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
         return
-    before = [_offset(index) for index in read.indices]
-    grown = [0 if same(n, m) else m - n if is_static((n, m)) else None for n, m in zip(shape, result, strict=True)]
-    if not is_static([*before, *grown]) or len(before) != len(shape):
+    widths = _widths(read.indices, shape, result)
+    if widths is not None:
+        yield lambda x: relax.op.nn.pad(x, widths, "constant", float(fill.value))
+
+
+def _border_pads(kernel: tirx.PrimFunc, mode: str, shape: Sequence[Extent], result: Sequence[Extent]) -> Iterator[Make]:
+    """Yield the pad that repeats or mirrors the border and whose widths can be read from the kernel."""
+    read = _stored(kernel.body)
+    if not isinstance(read, tvm.ir.TensorLoad):
         return
-    widths = [w for b, g in zip(before, grown, strict=True) for w in (b, g - b)]
-    yield lambda x: relax.op.nn.pad(x, widths, "constant", float(fill.value))
+    widths = _widths([_inside(index) for index in read.indices], shape, result)
+    if widths is not None:
+        yield lambda x: relax.op.nn.pad(x, widths, mode)
+
+
+def _inside(index: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Return the index that is read off the border: the last of if_then_else(beyond, ..., i) and max(0, min(n, i))."""
+    while True:
+        if isinstance(index, relax.Call) and len(index.args) == 3:
+            index = index.args[2]
+        elif isinstance(index, (tirx.Max, tirx.Min)):
+            index = index.b
+        else:
+            return index
+
+
+def _widths(indices: Sequence[tirx.PrimExpr], shape: Sequence[Extent], result: Sequence[Extent]) -> list[int] | None:
+    """Return the pads before and after each axis of a result that reads its operand at `indices`, or None."""
+    if len(indices) != len(shape):
+        return None
+    widths: list[int] = []
+    for index, n, m in zip(indices, shape, result, strict=True):
+        grown = 0 if same(n, m) else m - n if is_static((n, m)) else None
+        before = 0 if grown == 0 else _offset(index)
+        if before is None or grown is None:
+            return None
+        widths += [before, grown - before]
+    return widths
 
 
 def _stored(statement: object) -> object:
@@ -101,11 +139,19 @@ def _kernel_of(make: Make, types: Sequence[relax.Type]) -> tirx.PrimFunc | None:
     params = [relax.Var(f"x{k}", ty) for k, ty in enumerate(types)]
     with builder.function("main", params):
         with builder.dataflow():
-            out = builder.emit_output(make(*params))
+            out = builder.emit_output(_as_imported(builder, builder.normalize(make(*params))))
         builder.emit_func_output(out)
     mod = relax.transform.LegalizeOps()(builder.finalize())
     kernels = [f for _, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)]
     return kernels[0] if len(kernels) == 1 else None
+
+
+def _as_imported(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """Return a call, or what the importer computes in its place: it mirrors by another kernel than TVM itself."""
+    if call.op.name != "relax.nn.pad" or str(call.attrs.pad_mode) != "reflect":
+        return call
+    widths = [int(w) for w in call.attrs.pad_width]
+    return builder.call_te(topi.nn.mirror_pad, call.args[0], widths[::2], widths[1::2], "REFLECT")
 
 
 def _bare(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -140,7 +186,7 @@ def _recognize(mod: tvm.IRModule) -> Rule:
 
 
 def RecognizeCallTir(*, stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Turn calls of the kernels of maximum, minimum, other binary operators, tile and pad back into operators.
+    """Turn calls of the kernels of maximum, minimum, other binary operators, tile and pads back into operators.
 
     Parameters
     ----------

@@ -88,9 +88,9 @@ def _fold(node: Node, graph: Graph, max_growth: int, allowed: Sequence[str]) -> 
 def _operands(node: Node) -> list[np.ndarray | tuple[np.ndarray, ...] | None]:
     arrays = [v.array for v in node.inputs]
     if node.op not in VARIADIC:
-        return arrays
+        return list(arrays)
     count = len(node.expr.args[0].fields)
-    return [tuple(arrays[:count]), *arrays[count:]]  # type: ignore[list-item]
+    return [tuple(a for a in arrays[:count] if a is not None), *arrays[count:]]
 
 
 def _empty(node: Node, graph: Graph) -> Replacement | Decline:

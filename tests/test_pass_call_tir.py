@@ -12,7 +12,7 @@ import tvm
 from build_case import build, ops
 from onnx import TensorProto, helper, numpy_helper
 from pass_case import declines
-from tvm import relax, tirx
+from tvm import relax, tirx, topi
 from tvm.relax.frontend.onnx import from_onnx
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -87,6 +87,36 @@ def test_pad_by_an_infinity() -> None:
 def test_pad_by_an_integer_that_no_double_holds_stays() -> None:
     before = imported("Pad", "int64", (2, 3), np.array([1, 0, 0, 2]), np.array(2**53 + 1))
     declines(RecognizeCallTir(), before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+@pytest.mark.parametrize("mode, name", [("reflect", "reflect"), ("edge", "replicate")])
+@pytest.mark.parametrize(
+    "shape, widths",
+    [
+        ((2, 3), (1, 0, 0, 2)),
+        ((4,), (0, 3)),
+        (("n", 3, 4), (0, 0, 1, 0, 2, 0)),
+        ((1, 2, 3, 4), (0, 0, 1, 2, 0, 0, 2, 1)),
+    ],
+)
+def test_pad_by_the_border(shape: Any, widths: tuple[int, ...], mode: str, name: str, dtype: str) -> None:
+    after = becomes(imported("Pad", dtype, shape, np.array(widths), mode=mode), "relax.nn.pad")
+    (call,) = [b.value for b in after["main"].body.blocks[0].bindings]
+    rank = len(shape)
+    assert str(call.attrs.pad_mode) == name
+    assert [int(w) for w in call.attrs.pad_width] == [w for k in range(rank) for w in (widths[k], widths[k + rank])]
+
+
+def test_a_mirror_that_repeats_the_border_stays() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([4], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(builder.call_te(topi.nn.mirror_pad, x, [2], [1], "SYMMETRIC"))
+        builder.emit_func_output(out)
+    assert kernels(builder.get()) == ["mirror_pad"]
+    declines(RecognizeCallTir(), builder.get())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
