@@ -160,11 +160,28 @@ class TestQuantize:
         np.testing.assert_array_equal(outcome.got[0], outcome.wanted[0])
         assert np.isfinite(outcome.got[0]).all()
 
+    @pytest.mark.parametrize("kind", ["conv", "matmul"])
+    def test_a_quantized_layer_builds(self, kind):
+        # RTX takes a convolution between dequantize layers for one in eight bits, and does not build that
+        step, zero = constant(0.05), constant(0, "int8")
+        shape, steps, axis = ((4, 3, 3, 3), [0.1, 0.2, 0.3, 0.4], 0) if kind == "conv" else ((6, 4), [0.1] * 4, 1)
+        weight = relax.const(numbers(*shape, dtype="int8"))
+
+        def build(v):
+            emit = relax.BlockBuilder.current().emit
+            data = emit(op.dequantize(emit(op.quantize(v, step, zero, 1, "int8")), step, zero, 1, "float32"))
+            kernel = emit(op.dequantize(weight, constant(steps), constant([0] * 4, "int8"), axis, "float32"))
+            out = emit(nn.conv2d(data, kernel) if kind == "conv" else op.matmul(data, kernel))
+            return op.dequantize(emit(op.quantize(out, step, zero, 1, "int8")), step, zero, 1, "float32")
+
+        check(build, [numbers(2, 3, 5, 6)], **CLOSE, engine=True)
+
     def test_refused(self):
         x, scale = numbers(2, 3), np.float32(1)
         zero = constant(0, "int8")
         assert "constants" in reason(lambda v, s: op.quantize(v, s, zero, 0, "int8"), x, np.array(scale))
         assert "positive" in reason(lambda v: op.quantize(v, constant(-1.0), zero, 0, "int8"), x)
+        assert "scalar" in reason(lambda v: op.quantize(v, constant(1.0), zero, 0, "int8"), numbers())
 
 
 class TestVision:

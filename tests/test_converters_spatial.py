@@ -111,6 +111,15 @@ class TestConvolution:
         x, w = numbers(1, 3, 6, 6, dtype="float16"), relax.const(numbers(*kernel, dtype="float16"))
         check(lambda v: build(v, w), [x], rtol=2e-2, atol=2e-2, engine=True)
 
+    def test_bfloat16(self):
+        x, w, b = (numbers(*shape, dtype="bfloat16") for shape in ((1, 3, 6, 6), (4, 3, 3, 3), (4, 1, 1)))
+        outcome = run(nn.conv2d, [x.astype(np.float32), w.astype(np.float32)])
+        network = built(lambda v: op.add(nn.conv2d(v, relax.const(w)), relax.const(b)), x)
+        (got,) = evaluate(network, [x])
+        wanted = outcome.wanted[0] + b.astype(np.float32)
+        np.testing.assert_allclose(got.astype(np.float32), wanted, rtol=2e-2, atol=2e-2)
+        assert serialise(network) > 0
+
     def test_transposed_bfloat16_works_in_float32(self):
         x, w = numbers(1, 3, 5, 5, dtype="bfloat16"), numbers(3, 4, 3, 3, dtype="bfloat16")
         network = built(nn.conv2d_transpose, x, w)

@@ -21,8 +21,8 @@ def fold_bias(network: Network, call: relax.Call) -> Any | None:
     """Return the result of an addition whose constant became a bias, or None when none did."""
     for data, other in (call.args, reversed(call.args)):
         constant = network.array(other)
-        if constant is None or network.array(data) is not None:
-            continue
+        if constant is None or network.array(data) is not None or constant.dtype.kind == "V":
+            continue  # bfloat16 weights of a layer cannot be read back
         folded = _folded(network, network.tensor(data), constant)
         if folded is not None:
             return folded
@@ -38,7 +38,7 @@ def _folded(network: Network, tensor: Any, constant: np.ndarray) -> Any | None:
             return None
         inner, channel = layer.get_input(0), axes.index(1)
         layer = network.layer_of(inner)
-    if not isinstance(layer, trt.IConvolutionLayer | trt.IDeconvolutionLayer) or np.size(layer.bias):
+    if not isinstance(layer, trt.IConvolutionLayer | trt.IDeconvolutionLayer) or layer.bias.size:
         return None
     bias = _per_channel(constant, channel, len(tensor.shape), int(layer.num_output_maps))
     if bias is None:

@@ -128,11 +128,13 @@ def _layer(network: Network, call: relax.Call, spatial: int, dtype: str, transpo
         if transposed and _spreads_kernel(call):
             kernel, dilation = _spread(kernel, dilation), (1,) * len(window)
             window = kernel.shape[2:]
-    computed = None
-    if kernel is None:  # its layers stand before the one that reads them
+    computed = None  # an input's layers stand before the one that reads it
+    if kernel is None:
         computed = to_layer(network, network.tensor(call.args[1]), attrs.kernel_layout, order)
         computed = network.cast(computed, dtype)
-    weights = network.trt.Weights() if kernel is None else network.weights(kernel)
+    elif dtype == "bfloat16":  # as weights of the layer, Python could not read it back
+        computed = network.constant(kernel)
+    weights = network.trt.Weights() if kernel is None or computed is not None else network.weights(kernel)
     add = network.net.add_deconvolution_nd if transposed else network.net.add_convolution_nd
     layer = network.name(add(x, maps, window, weights))
     if computed is not None:

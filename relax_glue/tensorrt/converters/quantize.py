@@ -96,19 +96,29 @@ def _quantized(network: Network, x: Any, scale: Any, axis: int | None) -> Any:
 def dequantize(network: Network, call: relax.Call) -> Any:
     """(x - zero point) * scale; half precision ends at its largest number, not at infinity."""
     x, source, target = network.tensor(call.args[0]), dtype_of(call.args[0]), dtype_of(call)
-    fits = 128.0 * float(np.max(np.asarray(network.array(call.args[1])))) <= _HALF_MAX
-    if source == "int8" and not _has_zero_point(network, call) and (fits or target == "float32"):
+    if _has_layer(network, call):
         return _dequantized(network, x, *_scale(network, call), target)
     if source == "int32":
         x = network.cast(binary(network, "SUB", x, _parameter(network, call, 2, "int32")), "float32")
     else:
-        one = network.constant(np.ones((), np.float32)) if source == "int8" else None
-        x = network.cast(x, "float32") if one is None else _dequantized(network, x, one, None, "float32")
-        x = binary(network, "SUB", x, _parameter(network, call, 2))
+        x = network.cast(x, "float32")
+        x = binary(network, "SUB", x, _parameter(network, call, 2)) if _has_zero_point(network, call) else x
     x = binary(network, "PROD", x, _parameter(network, call, 1))
     if target == "float16":
         x = binary(network, "MAX", binary(network, "MIN", x, _HALF_MAX), -_HALF_MAX)
     return network.cast(x, target)
+
+
+def _has_layer(network: Network, call: relax.Call) -> bool:
+    """Say whether the dequantize layer means the same, and leads to something that builds.
+
+    TensorRT-RTX takes a convolution between dequantize layers for one in eight bits, which it then refuses to
+    build (seen with 1.5.0); the same numbers by arithmetic are left alone.
+    """
+    if network.provider.is_rtx or dtype_of(call.args[0]) != "int8" or _has_zero_point(network, call):
+        return False
+    largest = 128.0 * float(np.max(np.asarray(network.array(call.args[1]))))
+    return largest <= _HALF_MAX or dtype_of(call) == "float32"
 
 
 def _dequantized(network: Network, x: Any, scale: Any, axis: int | None, dtype: str) -> Any:
