@@ -266,6 +266,12 @@ class TestPools:
         x = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 6)
         check(lambda v: nn.avg_pool1d(v, 3, 3, (1, 1), 1, ceil_mode, counts), [x], **CLOSE, engine=True)
 
+    def test_a_window_that_would_start_in_the_end_padding_is_none(self):
+        # along the second axis 3 + 2 elements and a stride of 2 make two windows, not three
+        attrs = {"pool_size": [4, 1], "strides": [3, 2], "padding": [2, 0, 0, 2], "dilation": [1, 1]}
+        x = numbers(1, 2, 9, 3)
+        check(lambda v: nn.avg_pool2d(v, **attrs, ceil_mode=True, count_include_pad=True), [x], **CLOSE, engine=True)
+
     def test_one_layer(self):
         network = check(lambda v: nn.max_pool2d(v, 3, 2, 1, 1, True), [numbers(1, 2, 7, 8)])
         assert layer_types(network) == ["POOLING"]

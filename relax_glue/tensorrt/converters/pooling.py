@@ -8,7 +8,7 @@ input, combined elementwise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +52,11 @@ class _Axis:
     def end(self) -> int:
         """The end padding with which rounding down yields `cells`."""
         return self.post if self.extent < 0 else max(self.overhang, 0)
+
+    @property
+    def used(self) -> int:
+        """How much of the end padding the windows reach: TVM leaves out a window that starts in it."""
+        return min(self.post, self.end)
 
     @property
     def is_extended(self) -> bool:
@@ -152,8 +157,8 @@ def _averaged(network: Network, x: Any, axes: list[_Axis], counts_padding: bool)
     """Average; the divisor counts the padding or not, but never what `ceil_mode` reaches beyond it."""
     if not counts_padding or not any(axis.is_extended for axis in axes):
         return _pooled(network, x, "AVERAGE", axes, counts_padding)
-    x = _with_padding(network, x, axes, 0.0)
-    axes = [_Axis(a.extent + a.pre + a.post, a.cells, a.window, a.stride, a.dilation, 0, 0) for a in axes]
+    x = _with_zeros(network, x, axes)
+    axes = [replace(axis, extent=axis.extent + axis.pre + axis.used, pre=0, post=0) for axis in axes]
     return _pooled(network, x, "AVERAGE", axes)
 
 
@@ -168,13 +173,12 @@ def _pooled(network: Network, x: Any, kind: str, axes: list[_Axis], counts_paddi
     return layer.get_output(0)
 
 
-def _with_padding(network: Network, x: Any, axes: list[_Axis], value: float) -> Any:
-    """Pad the input for real, with `value`."""
+def _with_zeros(network: Network, x: Any, axes: list[_Axis]) -> Any:
+    """Pad the input for real, as far as the windows reach."""
     shape = tuple(x.shape)
     start = (0, 0, *(-axis.pre for axis in axes))
-    size = (*open_dims(shape[:2]), *(axis.extent + axis.pre + axis.post for axis in axes))
-    fill = network.constant(np.full((), value).astype(dtype_name(x)))
-    return add_slice(network, x, start, size, mode="FILL", fill=fill, suffix="padded")
+    size = (*open_dims(shape[:2]), *(axis.extent + axis.pre + axis.used for axis in axes))
+    return add_slice(network, x, start, size, mode="FILL", suffix="padded")
 
 
 def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:

@@ -47,13 +47,11 @@ def _top_k(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
 
 
 def _cumulative(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
-    x, axis = wide(inputs[0], np.float64), int(inputs[1])
     if layer.reverse:
-        x = np.flip(x, axis)
+        raise ValueError(f"layer {layer.name} runs backwards, which no converter asks for")
+    x, axis = wide(inputs[0], np.float64), int(wide(inputs[1]))
     total = np.cumsum(x, axis=axis, dtype=x.dtype)
-    if layer.exclusive:
-        total = total - x
-    return [np.flip(total, axis) if layer.reverse else total]
+    return [total - x if layer.exclusive else total]
 
 
 def _softmax(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
