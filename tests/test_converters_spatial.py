@@ -214,6 +214,11 @@ class TestBias:
         network = check(lambda v: op.add(nn.conv2d(v, w), b), [numbers(1, 3, 8, 8)], **CLOSE, engine=True)
         assert "ELEMENTWISE" in layer_types(network)
 
+    @pytest.mark.parametrize("shape", [(6,), (6, 5)])
+    def test_a_sum_after_a_permute_alone(self, shape):
+        b = relax.const(numbers(shape[0], seed=3))
+        check(lambda v: op.add(op.permute_dims(v), b), [numbers(*shape)], **CLOSE, engine=True)
+
     def test_a_convolution_read_twice_stays(self):
         w, b = relax.const(numbers(4, 3, 3, 3)), relax.const(numbers(4, 1, 1))
 

@@ -34,7 +34,7 @@ def _folded(network: Network, tensor: Any, constant: np.ndarray) -> Any | None:
     layer, channel, inner = network.layer_of(tensor), 1, tensor
     if isinstance(layer, trt.IShuffleLayer):  # on the convolution's way back to its layout
         axes = permutation_of(layer)
-        if axes is None:
+        if axes is None or 1 not in axes:
             return None
         inner, channel = layer.get_input(0), axes.index(1)
         layer = network.layer_of(inner)
