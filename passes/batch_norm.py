@@ -9,6 +9,7 @@ once. (rules.md C03, B09, B10, B11.)
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -57,7 +58,7 @@ def batch_norm_to_scale(node: Node, graph: Graph) -> Replacement | Decline:
     return [graph.emit(relax.op.add, scaled, graph.constant(shift.reshape(shape))), statistics[2], statistics[3]]
 
 
-def _scale_and_shift(attrs: object, statistics: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _scale_and_shift(attrs: Any, statistics: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return what a normalisation multiplies by and what it adds then, in float64."""
     gamma, beta, mean, variance = (a.astype("float64") for a in statistics)
     with np.errstate(all="ignore"):  # a negative variance gives NaN here as it does in the kernel
@@ -85,12 +86,22 @@ def _scaled_weight(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     return found if largest == 0 or largest >= np.finfo(weight.dtype).tiny else None
 
 
-def _factor_and_other(node: Node) -> tuple[Value, Value] | None:
-    """Return (constant, other operand) of a commutative call, or None where none or both are constant."""
+class _Operands(NamedTuple):
+    """The operands of a commutative call of which one is constant."""
+
+    constant: Value
+    array: np.ndarray
+    other: Value
+
+
+def _operands(node: Node) -> _Operands | None:
+    """Return the operands of a commutative call, or None where none or both are constant."""
     a, b = node.inputs
-    if (a.op == "constant") == (b.op == "constant"):
-        return None
-    return (a, b) if a.op == "constant" else (b, a)
+    if a.array is not None and b.array is None:
+        return _Operands(a, a.array, b)
+    if b.array is not None and a.array is None:
+        return _Operands(b, b.array, a)
+    return None
 
 
 def _per_channel(factor: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray | None:
@@ -127,18 +138,18 @@ def _out_axes(conv: Node) -> tuple[int, int] | None:
 )
 def scale_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
     """Multiply the weights, once, instead of the result."""
-    found = _factor_and_other(node)
-    if found is None or found[1].op not in CONVOLUTIONS + TRANSPOSED:
+    found = _operands(node)
+    if found is None or found.other.op not in CONVOLUTIONS + TRANSPOSED:
         return Decline("it is no convolution times a constant")
-    factor, conv = found[0], found[1].node
+    conv = found.other.node
     weight = conv.inputs[1].array
-    if not graph.single_use(found[1]) or weight is None:
+    if not graph.single_use(found.other) or weight is None:
         return Decline("the convolution has other users or its weight is not constant")
     axes = _out_axes(conv)
     if axes is None or not _keeps_shape(node, conv) or weight.dtype.name not in FLOATS:
         return Decline("its output channels are not one axis of the weight, or the product is larger")
     extent = weight.shape[axes[1]]
-    vector = _per_channel(factor.array, (*[1] * axes[0], extent, *[1] * (conv.value.ndim - axes[0] - 1)), axes[0])
+    vector = _per_channel(found.array, (*[1] * axes[0], extent, *[1] * (conv.value.ndim - axes[0] - 1)), axes[0])
     if vector is None:
         return Decline("the constant does not vary along the channels alone")
     scaled = _scaled_weight(weight, vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)]))
@@ -158,17 +169,17 @@ def _keeps_shape(node: Node, inner: Node) -> bool:
 )
 def scale_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
     """Multiply the columns of a constant weight instead of those of the product."""
-    found = _factor_and_other(node)
-    if found is None or found[1].op != "relax.matmul":
+    found = _operands(node)
+    if found is None or found.other.op != "relax.matmul":
         return Decline("it is no matrix product times a constant")
-    product = found[1].node
+    product = found.other.node
     weight = product.inputs[1].array
-    if not graph.single_use(found[1]) or weight is None or weight.ndim < 2 or weight.dtype.name not in FLOATS:
+    if not graph.single_use(found.other) or weight is None or weight.ndim < 2 or weight.dtype.name not in FLOATS:
         return Decline("the product has other users or its weight is no constant float matrix")
     shape = product.shape_of(None)
     if not shape or not isinstance(shape[-1], int) or not _keeps_shape(node, product):
         return Decline("the columns of the product are not static, or it grows")
-    vector = _per_channel(found[0].array, shape, len(shape) - 1)
+    vector = _per_channel(found.array, shape, len(shape) - 1)
     if vector is None:
         return Decline("the constant does not vary along the columns alone")
     scaled = _scaled_weight(weight, vector)
@@ -184,23 +195,23 @@ def scale_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
 )
 def scale_before_shift(node: Node, graph: Graph) -> Replacement | Decline:
     """Bring a scale next to the convolution that it can go into."""
-    found = _factor_and_other(node)
-    if found is None or found[1].op != "relax.add" or not graph.single_use(found[1]):
+    found = _operands(node)
+    if found is None or found.other.op != "relax.add" or not graph.single_use(found.other):
         return Decline("it is no sum of one user times a constant")
-    inner = _factor_and_other(found[1].node)
-    if inner is None or inner[1].op not in CONVOLUTIONS + TRANSPOSED + ("relax.matmul",):
+    inner = _operands(found.other.node)
+    if inner is None or inner.other.op not in (*CONVOLUTIONS, *TRANSPOSED, "relax.matmul"):
         return Decline("the sum is not of a convolution or matrix product and a constant")
-    factor, shift, x = found[0], inner[0], inner[1]
+    x = inner.other
     if not graph.single_use(x) or x.dtype not in FLOATS or x.node.inputs[1].op != "constant":
         return Decline("the convolution has other users, no constant weight, or is no float")
     if not _keeps_shape(node, x.node):
         return Decline("the result is larger than the convolution's")
-    product = _rounded(shift.array.astype("float64") * factor.array.astype("float64"), x.dtype)
+    product = _rounded(inner.array.astype("float64") * found.array.astype("float64"), x.dtype)
     if product is None:
         return TOO_LARGE
-    if product.size > max(np.size(shift.array), np.size(factor.array)):
+    if product.size > max(inner.array.size, found.array.size):
         return Decline("the constants vary along different axes")
-    scaled = graph.emit(relax.op.multiply, x, factor)
+    scaled = graph.emit(relax.op.multiply, x, found.constant)
     return graph.emit(relax.op.add, scaled, graph.constant(product))
 
 

@@ -90,10 +90,14 @@ class Node:
         The nodes that use a value of it, each with the number of times.
     origin : str
         The rule that made the node; empty for one that was read.
+    history : tuple
+        What the node came from, by the last rules: the driver finds rules that undo each other with it.
+    cast_to : relax.Type, optional
+        The type that a match_cast states.
     """
 
     __slots__ = (
-        "_array", "_items", "_shapes", "_view", "definition", "expr", "history",
+        "_array", "_items", "_shapes", "_view", "cast_to", "expr", "history",
         "inputs", "op", "order", "origin", "ty", "users", "var",
     )  # fmt: skip
 
@@ -107,7 +111,7 @@ class Node:
         self.users: dict[Node, int] = {}
         self.origin = ""
         self.history: tuple[tuple[Any, str], ...] = ()
-        self.definition: relax.Binding | None = None
+        self.cast_to: relax.Type | None = None
         self._items: dict[int, relax.Var] = {}
         self._shapes: dict[int | None, tuple[Extent, ...] | None] = {}
         self._array: np.ndarray | None = None
@@ -350,10 +354,10 @@ def checks_nothing(cast: Node) -> bool:
 
     Such a cast neither fails nor defines a symbol.
     """
-    if cast.definition is None:
+    if cast.cast_to is None:
         return False
     known = cast.inputs[0].ty if cast.inputs else cast.expr.ty
-    return relax.analysis.type_base_check(cast.definition.ty, known) == relax.analysis.BaseCheckResult.PASS
+    return relax.analysis.type_base_check(cast.cast_to, known) == relax.analysis.BaseCheckResult.PASS
 
 
 def _is_check(node: Node) -> bool:

@@ -38,7 +38,7 @@ def symbol_dependencies(graph: Graph) -> dict[Node, set[Node]]:
     outside = {s for node in graph if node.op == "input" for s in symbols_of(node)}
     definer: dict[tirx.Var, Node] = {}
     for cast in casts:
-        for symbol in relax.analysis.tir_vars_in_type(cast.definition.ty):
+        for symbol in relax.analysis.tir_vars_in_type(cast.cast_to):
             if symbol not in outside:
                 definer.setdefault(symbol, cast)
     after: dict[Node, set[Node]] = {}

@@ -109,7 +109,8 @@ class _Reader:
         else:
             self.operands(expr, found)
         node = self.graph.attach(op, found, expr, binding.var, self.position)
-        node.definition = binding
+        if isinstance(binding, relax.MatchCast):
+            node.cast_to = binding.ty
         if isinstance(expr, relax.Call) and getattr(node.ty, "shape", node.ty) is None:
             node.ty = expr.ty  # a result may be declared with less than is known of it
         return Value(node)

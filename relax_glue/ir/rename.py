@@ -9,7 +9,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 
 @mutator
-class _Rename(PyExprMutator):  # type: ignore[misc]
+class _Rename(PyExprMutator):
     def __init__(self, names: Mapping[relax.Expr, relax.Expr]) -> None:
         super().__init__()
         self.names = names

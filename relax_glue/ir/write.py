@@ -108,7 +108,7 @@ class _Writer:
         var = self._name(node.value, node.var)
         if node.op == "match_cast":
             source = self.names[node.inputs[0]] if node.inputs else node.expr
-            self.bindings.append(relax.MatchCast(var, source, node.definition.ty))
+            self.bindings.append(relax.MatchCast(var, source, node.cast_to))
             return
         self.bindings.append(relax.VarBinding(var, self._expr(node)))
 

@@ -174,8 +174,8 @@ def _signature(function: relax.Function) -> relax.FuncType:
 
 def _refines(before: relax.Function, after: relax.Function) -> bool:
     """Say whether only the result's type changes, and says more: an extent that was open and is known now."""
-    parameters = [[parameter.ty for parameter in function.params] for function in (before, after)]
-    return tvm_ffi.structural_equal(*parameters) and before.ret_ty.is_base_of(after.ret_ty)
+    given, now = ([parameter.ty for parameter in function.params] for function in (before, after))
+    return tvm_ffi.structural_equal(given, now) and before.ret_ty.is_base_of(after.ret_ty)
 
 
 def _compile(module: tvm.IRModule) -> relax.VMExecutable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tvm.relax import op
 
@@ -80,7 +82,7 @@ def pad(graph: Graph) -> None:
         widths[axis] = (graph.choices.integer(0, most), graph.choices.integer(0, most))
     fillings = [0.0, 1.0, 3.0] if value.dtype != "bool" else [0.0, 1.0]
     filling = graph.choices.item(fillings) if mode == "constant" else 0.0
-    options = {"constant_values": np.array(filling).astype(value.dtype)} if mode == "constant" else {}
+    options: dict[str, Any] = {"constant_values": np.array(filling).astype(value.dtype)} if mode == "constant" else {}
     array = np.pad(value.array, widths, _NUMPY_PAD[mode], **options)
     if array.size <= MAX_ELEMENTS:
         flat = [width for pair in widths for width in pair]

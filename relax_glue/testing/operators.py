@@ -76,11 +76,10 @@ def split(graph: Graph) -> None:
     axis = graph.choices.item(value.axes(2))
     size = value.array.shape[axis]
     if graph.choices.one_in(2):
-        cuts = graph.choices.subset(range(1, size))[:3]
-        parts, how = np.split(value.array, cuts, axis), cuts
+        how: int | list[int] = graph.choices.subset(range(1, size))[:3]
     else:
-        sections = graph.choices.item([n for n in range(2, size + 1) if size % n == 0])
-        parts, how = np.split(value.array, sections, axis), sections
+        how = graph.choices.item([n for n in range(2, size + 1) if size % n == 0])
+    parts = np.split(value.array, how, axis)
     var = graph.emit_tuple(op.split(value.expr, how, graph.choices.spelling(axis, value.rank)), parts)
     for index in graph.choices.subset(range(len(parts)), least=0):
         graph.emit(relax.TupleGetItem(var, index), parts[index])
