@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import tvm
 
-from relax_glue.inline import inline, region_functions
+from relax_glue.inline import inline
 from relax_glue.partition import PartitionOptions, partition_with_report
+from relax_glue.region_function import region_functions
 
 
 def MergeRegions(options: PartitionOptions | None = None) -> tvm.transform.Pass:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import relax
 
-from .inline import inline, region_functions
+from .inline import inline
 from .partition import PartitionOptions, Predicate, partition_with_report
 from .pipeline import check_module, pipeline_passes
+from .region_function import region_functions
 from .report import Report
 from .rewrite import DEFAULT_SOUNDNESS, RewriteStats
 

@@ -151,6 +151,8 @@ def cut_of(mod: tvm.IRModule) -> Cut:
     import tvm
     from tvm import relax
 
+    from .region_function import is_region
+
     regions = outside = 0
     for block in mod["main"].body.blocks:
         for binding in block.bindings:
@@ -158,9 +160,8 @@ def cut_of(mod: tvm.IRModule) -> Cut:
             if not isinstance(value, relax.Call):
                 continue
             callee = mod[value.op] if isinstance(value.op, tvm.ir.GlobalVar) else None
-            is_region = callee is not None and callee.attrs is not None and "Codegen" in callee.attrs
-            regions += is_region
-            outside += not is_region
+            regions += is_region(callee)
+            outside += not is_region(callee)
     return Cut(regions, outside)
 
 

@@ -9,19 +9,7 @@ from tvm import relax, tirx
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
 from .ir.write import call_with
-
-
-def is_region(func: object) -> bool:
-    """Return whether a function is a TensorRT region."""
-    if not isinstance(func, relax.Function) or func.attrs is None or "Codegen" not in func.attrs:
-        return False
-    return str(func.attrs["Codegen"]) == "tensorrt"
-
-
-def region_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """Return the region functions of a module by their names, sorted."""
-    found = {var.name_hint: func for var, func in mod.functions_items() if is_region(func)}
-    return dict(sorted(found.items()))
+from .region_function import is_region, region_functions
 
 
 def inline(mod: tvm.IRModule) -> tvm.IRModule:

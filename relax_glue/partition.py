@@ -16,10 +16,9 @@ import tvm
 from tvm import relax
 
 from .errors import OffloadError, UnknownNameError
-from .inline import is_region, region_functions
 from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, product, read_block, write_block
 from .ir.order import symbol_dependencies
-from .region_function import composite_ops, make_region
+from .region_function import composite_ops, is_region, make_region, region_functions
 from .regions import Costs, find_regions
 from .report import Outside, RegionSummary, Report
 from .tensorrt.converters import REGISTRY

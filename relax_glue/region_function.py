@@ -1,4 +1,4 @@
-"""A region of a graph as a function for `RunCodegen`, called in place of its nodes."""
+"""Region functions: how they are known, and how one is made of nodes of a graph, for `RunCodegen`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,28 @@ from .ir import Graph, Node, Value
 from .ir.order import symbols_of
 from .ir.write import substitute
 
+CODEGEN = "tensorrt"
+"""The attribute Codegen of a region function."""
+
 # Where TVM's TensorRT backend calls an operator by another name than Relax does.
 _COMPOSITE_NAMES = {
     "relax.matmul": "nn.batch_matmul",
     "relax.permute_dims": "transpose",
     "relax.concat": "concatenate",
 }
+
+
+def is_region(func: object) -> bool:
+    """Return whether a function is a TensorRT region."""
+    if not isinstance(func, relax.Function) or func.attrs is None or "Codegen" not in func.attrs:
+        return False
+    return str(func.attrs["Codegen"]) == CODEGEN
+
+
+def region_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """Return the region functions of a module by their names, sorted."""
+    found = {var.name_hint: func for var, func in mod.functions_items() if is_region(func)}
+    return dict(sorted(found.items()))
 
 
 def composite_name(op: str) -> str:
@@ -143,7 +159,7 @@ class _RegionWriter:
         self.bindings.append(relax.VarBinding(out, result))
         body = relax.SeqExpr([relax.BindingBlock(self.bindings)], out)
         relax.expr._update_type(body, result.ty)
-        attrs = tvm.ir.make_node("ir.DictAttrs", Codegen="tensorrt", global_symbol=name)
+        attrs = tvm.ir.make_node("ir.DictAttrs", Codegen=CODEGEN, global_symbol=name)
         func = relax.Function(params, body, result.ty, True, attrs)
         symbolic = bool(symbols) or any(relax.analysis.tir_vars_in_type(p.ty) for p in params)
         # a symbol belongs to one function

@@ -19,8 +19,8 @@ from tvm.script import relax as R
 import relax_glue
 from relax_glue import Report, passes
 from relax_glue.errors import InvalidModuleError, RelaxGlueError, UnknownNameError
-from relax_glue.inline import region_functions
 from relax_glue.pipeline import FAMILIES, PIPELINE, rule_names
+from relax_glue.region_function import region_functions
 from relax_glue.rewrite import EXACT, NAN_SENSITIVE, RewriteStats
 from relax_glue.testing import check_equivalent
 

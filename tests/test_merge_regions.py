@@ -13,10 +13,10 @@ from tvm.relax import op
 from tvm.relax.backend.contrib.tensorrt import partition_for_tensorrt
 
 import relax_glue
-from relax_glue.inline import inline, region_functions
+from relax_glue.inline import inline
 from relax_glue.partition import PartitionOptions
 from relax_glue.passes import CanonicalizeSplit, MergeRegions
-from relax_glue.region_function import composite_ops
+from relax_glue.region_function import composite_ops, region_functions
 from relax_glue.testing import check_equivalent
 
 RNG = np.random.default_rng(0)

@@ -18,9 +18,9 @@ from tvm.script import tirx as T
 
 import relax_glue
 from relax_glue.errors import OffloadError, UnknownNameError
-from relax_glue.inline import inline, region_functions
+from relax_glue.inline import inline
 from relax_glue.partition import PartitionOptions, partition_with_report
-from relax_glue.region_function import composite_name, composite_ops
+from relax_glue.region_function import composite_name, composite_ops, region_functions
 from relax_glue.testing import check_equivalent
 
 

@@ -14,7 +14,8 @@ from tvm import relax
 from tvm.relax import op
 
 import relax_glue
-from relax_glue.inline import inline, region_functions
+from relax_glue.inline import inline
+from relax_glue.region_function import region_functions
 from relax_glue.regions import is_convex
 from relax_glue.testing import Case, check_equivalent, modules
 

@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.relax import op
 
 import relax_glue
-from relax_glue.inline import inline, region_functions
-from relax_glue.region_function import composite_ops
+from relax_glue.inline import inline
+from relax_glue.region_function import composite_ops, region_functions
 from relax_glue.rewrite import RewriteStats
 
 BLOCK = 15  # bindings that `block` makes

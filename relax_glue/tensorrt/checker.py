@@ -19,9 +19,10 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import DeviceError, InputShapeError, InvalidModuleError
+from ..region_function import is_region
 from .artifact import Artifact, TensorSpec, save_region
 from .check_report import CheckReport, RegionCheck, difference
-from .codegen import RegionCaller, is_region, make_artifact
+from .codegen import RegionCaller, make_artifact
 from .converters import REGISTRY
 from .cuda import gpu
 from .engine import build_plan

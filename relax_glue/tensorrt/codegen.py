@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import BuildError, ConversionError, EngineWarning, OffloadError, ProviderError
+from ..region_function import is_region
 from .artifact import Artifact, load_region, save_region
 from .engine import obtain_plan
 from .host import host_module
@@ -26,7 +27,6 @@ from .options import BuildOptions
 from .plain import plain_function, rebuild, tensor_types
 from .provider import installed
 
-CODEGEN = "tensorrt"
 EXTERNAL = "relax.ext.tensorrt"
 ENABLED = "relax.is_tensorrt_runtime_enabled"
 
@@ -149,12 +149,6 @@ def register_codegen(*, override: bool = False) -> bool:
     tvm.register_global_func(EXTERNAL, external, override=True)
     tvm.register_global_func(ENABLED, lambda: bool(installed()), override=True)
     return True
-
-
-def is_region(function: tvm.ir.BaseFunc) -> bool:
-    """Say whether a function of a module is a region for TensorRT."""
-    attrs = function.attrs
-    return isinstance(function, relax.Function) and bool(attrs) and attrs.get("Codegen") == CODEGEN
 
 
 def _check_readable(function: relax.Function, data: bytes) -> None:
