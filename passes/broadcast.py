@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import tvm
 
 from relax_glue.ir import Graph, Node, Value, same, same_shape
@@ -25,7 +24,7 @@ from relax_glue.movement import Broadcast, Repeat, Reshape, Tile
 from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
 
 from .base import rule_pass
-from .pointwise import BINARY, UNARY, WHERE, broadcast_shape
+from .pointwise import BINARY, UNARY, WHERE, broadcast_shape, is_splat
 
 BROADCAST = "relax.broadcast_to"
 NO_SHAPE = Decline("the shape is unknown")
@@ -213,7 +212,7 @@ def splat_to_element(node: Node, graph: Graph) -> Replacement | Decline:
     if any(v.op.startswith("relax.nn.conv") for v in node.inputs):
         return Decline("it may be the bias of a convolution")
     for k, value in enumerate(node.inputs):
-        if value.array is None or value.array.size < 2 or not _is_splat(value.array):
+        if value.array is None or value.array.size < 2 or not is_splat(value.array):
             continue
         others = [v.shape for i, v in enumerate(node.inputs) if i != k]
         shape = (1,) * value.ndim
@@ -221,15 +220,6 @@ def splat_to_element(node: Node, graph: Graph) -> Replacement | Decline:
             element = graph.constant(value.array.reshape(-1)[:1].reshape(shape))
             return graph.rebuild(node, [*node.inputs[:k], element, *node.inputs[k + 1 :]])
     return Decline("no operand is a constant of one value that the others broadcast")
-
-
-def _is_splat(array: np.ndarray) -> bool:
-    """Return whether all elements have the same bits: 0.0 and -0.0 differ."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat[:1].tobytes() != flat[-1:].tobytes():
-        return False
-    rows = flat.view("uint8").reshape(flat.size, -1)
-    return bool((rows == rows[0]).all())
 
 
 RULES = RuleSet.of(

@@ -26,6 +26,7 @@ from relax_glue.rewrite import (
 )
 
 from .base import rule_pass
+from .pointwise import is_splat
 
 NOT_SCALAR = Decline("no second operand is a constant scalar that leaves the shape alone")
 
@@ -34,9 +35,9 @@ def scalar_operand(node: Node) -> tuple[Value, float] | None:
     """Return (x, c) of f(x, c) where c is a constant of one value and the result has the shape of x, or None."""
     x, other = node.inputs
     array = other.array
-    if array is None or array.size == 0 or x.op == "constant":
+    if array is None or x.op == "constant":
         return None
-    if not np.all(array == array.flat[0]) or not same_shape(x.shape, node.shape_of(None)):
+    if not is_splat(array) or not same_shape(x.shape, node.shape_of(None)):
         return None
     return x, array.flat[0].item()
 
@@ -55,6 +56,8 @@ def maximum_to_relu(node: Node, graph: Graph) -> Replacement | Decline:
 def _clip(node: Node, graph: Graph, lower: float, upper: float, x: Value) -> Replacement | Decline:
     if not lower <= upper:
         return Decline("the lower bound lies above the upper")
+    if isinstance(upper, int) and upper >= 2**63:
+        return Decline("a bound is too large for an attribute of clip")  # 2**64 - 1, which a uint64 can be
     return graph.emit(lambda e: relax.op.clip(e, lower, upper), x)
 
 

@@ -107,6 +107,8 @@ def same_twice(node: Node, graph: Graph) -> Replacement | Decline:
 def back_and_forth(node: Node, graph: Graph) -> Replacement | Decline:
     """Drop an operator that undoes itself, and its operand."""
     inner = node.inputs[0].node
+    if node.op == "relax.logical_not" and node.value.dtype != "bool":
+        return Decline("the operand is no bool")  # not not 2 is 1
     return inner.inputs[0] if inner.op == node.op else Decline("the operand is another operator's")
 
 
@@ -150,8 +152,14 @@ def _one_clip(node: Node, graph: Graph) -> Replacement | Decline:
     inner, outer = _bounds(node.inputs[0].node), _bounds(node)
     if inner is None or outer is None:
         return Decline("the bounds are not in order")
-    low, high = (min(max(bound, outer[0]), outer[1]) for bound in inner)
+    low, high = (_clipped(bound, *outer) for bound in inner)
     return graph.emit(lambda e: relax.op.clip(e, low, high), node.inputs[0].node.inputs[0])
+
+
+def _clipped(value: float, low: float, high: float) -> float:
+    """Clip a number as TVM's kernel does: of 0.0 and -0.0 it takes the bound."""
+    below = value if value < high else high
+    return below if below > low else low
 
 
 @rule("nop-astype", ASTYPE, equation="astype(x, dtype(x)) -> x", kind=FOLD, source="B23")

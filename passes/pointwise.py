@@ -1,8 +1,10 @@
-"""The operators that work element by element, and the shape of their result."""
+"""The operators that work element by element, the shape of their result, and constants of one value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from relax_glue.ir import Extent, same
 
@@ -44,3 +46,12 @@ def broadcast_shape(shapes: Iterable[Sequence[Extent] | None]) -> tuple[Extent, 
             elif not same(extent, 1) and not same(result[axis], extent):
                 return None
     return tuple(result)
+
+
+def is_splat(array: np.ndarray) -> bool:
+    """Return whether a constant has elements and all of them have the same bits: 0.0 and -0.0 differ."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.size == 0 or flat[:1].tobytes() != flat[-1:].tobytes():
+        return False
+    rows = flat.view("uint8").reshape(flat.size, -1)
+    return bool((rows == rows[0]).all())

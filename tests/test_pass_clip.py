@@ -62,7 +62,7 @@ def test_a_relu_of_a_symbolic_extent() -> None:
     fires(RecognizeClip(), chain((op.maximum, 0), shape=("n",)), relu(shape=("n",)), [awkward("float32")])
 
 
-@pytest.mark.parametrize("bound", [-0.0, 1.0, np.nan, [0.0] * 11 + [1.0]])
+@pytest.mark.parametrize("bound", [-0.0, 1.0, np.nan, [0.0] * 11 + [1.0], [0.0, -0.0] * 6])
 def test_a_maximum_with_something_else_stays(bound: Any) -> None:
     declines(RecognizeClip(), chain((op.maximum, bound)))
 
@@ -140,6 +140,12 @@ def test_bounds_that_are_no_scalars_stay() -> None:
     declines(RecognizeClip(), chain((op.minimum, 6), (op.maximum, np.arange(12))))
     declines(RecognizeClip(), chain((op.maximum, np.arange(12)), (op.minimum, 20), dtype="int32"))
     declines(RecognizeClip(), chain((op.minimum, np.nan), (op.maximum, -1)))
+    declines(RecognizeClip(), chain((op.minimum, [0.0, -0.0] * 6), (op.maximum, -1)))
+
+
+def test_a_bound_that_no_attribute_holds_stays() -> None:
+    declines(RecognizeClip(), chain((op.minimum, 2**64 - 1), (op.maximum, 1), dtype="uint64"))
+    declines(RecognizeClip(), chain((op.minimum, 2**64 - 1), (op.maximum, 2**63), dtype="uint64"))
 
 
 @pytest.mark.parametrize("inner, outer", [(op.minimum, op.maximum), (op.maximum, op.minimum)])

@@ -75,6 +75,11 @@ def test_a_bool_has_units(name, unit):
     fires(ELEMENTWISE, before, typed("gv = x", x=((2,), "bool")), inputs=[np.array([True, False])])
 
 
+def test_not_not_of_a_number_stays():
+    before = typed("a = R.logical_not(x)", "gv = R.logical_not(a)", x=((2,), "int32"))
+    declines(ELEMENTWISE, before)  # not not 2 is 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_units_of_every_float(dtype):
     lines = [f"a = R.multiply(x, R.const(1, '{dtype}'))", f"b = R.add(a, R.const(-0.0, '{dtype}'))"]
@@ -116,6 +121,11 @@ def test_not_not_is_x():
     fires(ELEMENTWISE, before, typed("gv = x", x=((2,), "bool")), inputs=[np.array([True, False])])
 
 
+def test_not_not_of_a_number_stays():
+    before = typed("a = R.logical_not(x)", "gv = R.logical_not(a)", x=((2,), "int32"))
+    declines(ELEMENTWISE, before)  # not not 2 is 1
+
+
 @pytest.mark.parametrize(("first", "then"), [("floor", "ceil"), ("nn.relu", "abs"), ("negative", "abs")])
 def test_different_operators_stay(first, then):
     declines(ELEMENTWISE, script(f"a = R.{first}(x)", f"gv = R.{then}(a)", x=SHAPE))
@@ -139,6 +149,24 @@ def test_a_clip_of_a_clip_is_one(outer, bounds):
     low, high = bounds
     expected = script(f"gv = R.clip(x, R.prim_value({low}), R.prim_value({high}))", x=SHAPE)
     fires(ELEMENTWISE, before, expected, inputs=[SPECIAL])
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "bounds"),
+    [
+        # of the two zeros a clip gives its own bound
+        ((-0.0, 1.0), "R.clip(a, R.prim_value(0.0), R.prim_value(1.0))", (0.0, 1.0)),
+        ((0.0, 1.0), "R.clip(a, R.prim_value(-0.0), R.prim_value(1.0))", (-0.0, 1.0)),
+        ((0.0, 1.0), "R.clip(a, R.prim_value(-0.0), R.prim_value(-0.0))", (-0.0, -0.0)),
+        ((-1.0, 0.0), "R.clip(a, R.prim_value(-0.0), R.prim_value(1.0))", (-0.0, -0.0)),
+        ((-0.0, 1.0), "R.nn.relu(a)", (0.0, 1.0)),
+    ],
+)
+def test_a_clip_of_a_clip_keeps_the_sign_of_zero(inner, outer, bounds):
+    first = "a = R.clip(x, R.prim_value({}), R.prim_value({}))"
+    before = script(first.format(*inner), f"gv = {outer}", x=SHAPE)
+    after = script(first.format(*bounds).replace("a =", "gv ="), x=SHAPE)
+    fires(ELEMENTWISE, before, after, inputs=[SPECIAL])
 
 
 @pytest.mark.parametrize(
