@@ -10,6 +10,7 @@ from tvm import relax, tirx
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
 from .ir.write import call_with
 from .region_function import is_region, region_functions
+from .validate import check_module
 
 
 def inline(mod: tvm.IRModule) -> tvm.IRModule:
@@ -20,8 +21,13 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
     mod : tvm.IRModule
         A partitioned module, by relax_glue or by TVM itself; it is not changed. One without regions is returned as
         it is.
+
+    Raises
+    ------
+    InvalidModuleError
+        `mod` is no IRModule, has no Relax function, or is ill-formed.
     """
-    regions = region_functions(mod)
+    regions = region_functions(check_module(mod))
     if not regions:
         return mod
     flat = _inlined(mod, regions)
@@ -52,12 +58,25 @@ def _inline_call(graph: Graph, node: Node, func: relax.Function) -> None:
     graph.at = node
     results = _Inliner(graph).run(_with_symbols_of(node.expr, func), node.expr.args, iter(node.inputs))
     graph.at = None
+    graph.replace(Value(node), _whole(graph, node, results))
     if isinstance(node.ty, relax.TupleType):
-        for index, value in enumerate(results):
-            graph.replace(Value(node, index), value)
-    else:
-        graph.replace(Value(node), results[0])
+        for index in range(len(node.ty.fields)):
+            item = Value(results[0].node, index) if _is_whole(results) else results[index]
+            graph.replace(Value(node, index), item)
     graph.drop_dead(node)
+
+
+def _whole(graph: Graph, node: Node, results: Sequence[Value]) -> Value:
+    """Return the results of a call as the one value that the call is."""
+    if _is_whole(results) or not isinstance(node.ty, relax.TupleType):
+        return results[0]
+    expr = relax.Tuple([value.expr for value in results])
+    return Value(graph.attach("tuple", results, expr, relax.DataflowVar(node.name, node.ty), node.order[0]))
+
+
+def _is_whole(results: Sequence[Value]) -> bool:
+    """Return whether the results are one tuple, such as a split, and not its items."""
+    return len(results) == 1 and isinstance(results[0].ty, relax.TupleType)
 
 
 def _with_symbols_of(call: relax.Call, func: relax.Function) -> relax.Function:
