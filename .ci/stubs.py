@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     """Copy both packages, and mend the second."""
     spec = find_spec("tensorrt_stubs")
     if spec is None or spec.origin is None:
-        sys.exit("tensorrt-stubs is not installed: pip install -e '.[check]'")
+        sys.exit("tensorrt-stubs is not installed: pip install --no-deps tensorrt-stubs")
     site = Path(spec.origin).parents[1]
     for package in ("tensorrt", "tensorrt_bindings"):
         shutil.copytree(site / package, folder / package, dirs_exist_ok=True)
