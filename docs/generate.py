@@ -16,8 +16,8 @@ TARGET = Path(__file__).with_name("rules.md")
 HEAD = """# The rules
 
 Made by `python docs/generate.py` from the rules themselves. `exact` keeps every bit; `float_reassoc` may change the
-last bits of float arithmetic; `nan_sensitive` may change what becomes of NaN and infinities and is off unless asked
-for. A `fold` builds nothing new. Each rule can be left out by its name:
+last bits of float arithmetic and the sign of a zero that it gives; `nan_sensitive` may change what becomes of NaN,
+infinities and signed zeros, and is off unless asked for. A `fold` builds nothing new. Each rule can be left out by its name:
 `relax_glue.optimize(mod, disable=["slice-of-concat"])`.
 """
 

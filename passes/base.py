@@ -9,7 +9,8 @@ from tvm import relax
 
 from relax_glue.errors import UnknownNameError
 from relax_glue.ir import Graph, map_blocks, map_functions, read_block, write_block
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, rewrite
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, check_soundness, rewrite
+from relax_glue.validate import as_names
 
 RewriteGraph = Callable[[Graph], bool]
 
@@ -68,10 +69,10 @@ def rule_pass(
     Raises
     ------
     UnknownNameError
-        `exclude` names a rule that the pass does not have.
+        `exclude` names a rule that the pass does not have, or `soundness` a class that there is not.
     """
-    left_out = list(exclude)
+    left_out = as_names("exclude", exclude)
     for unknown in sorted(set(left_out) - {r.name for r in rules}):
         raise UnknownNameError(f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}")
-    kept = rules.without(left_out).sound(*soundness)
+    kept = rules.without(left_out).sound(*check_soundness(soundness))
     return graph_pass(name, lambda graph: rewrite(graph, kept, stats) > 0)

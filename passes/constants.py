@@ -16,7 +16,17 @@ from tvm import relax
 from relax_glue.evaluate import EVALUATORS, SHAPE_ONLY, byte_size, evaluate
 from relax_glue.ir import Graph, Node, Value, is_static
 from relax_glue.ir.read import VARIADIC
-from relax_glue.rewrite import EXACT, FLOAT_REASSOC, FOLD, Decline, Replacement, RewriteStats, Rule, RuleSet
+from relax_glue.rewrite import (
+    EXACT,
+    FLOAT_REASSOC,
+    FOLD,
+    Decline,
+    Replacement,
+    RewriteStats,
+    Rule,
+    RuleSet,
+    check_soundness,
+)
 
 from .base import rule_pass
 
@@ -42,7 +52,7 @@ def fold_constants(
     integers_only : bool
         Compute only what gives integers or booleans, as shape arithmetic does.
     """
-    allowed = tuple(soundness)
+    allowed = check_soundness(soundness)
 
     def apply(node: Node, graph: Graph) -> Replacement | Decline:
         if any(v.op != "constant" for v in node.inputs) and not _reads_shape_only(node):

@@ -10,6 +10,7 @@ Single passes stand in `relax_glue.passes`, strategies and checks for testing pa
 from . import passes
 from .api import canonicalize, compile, explain, optimize, partition
 from .errors import (
+    CompilationError,
     InputShapeError,
     InvalidModuleError,
     ModelImportError,
@@ -25,6 +26,7 @@ from .report import Outside, RegionSummary, Report
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompilationError",
     "InputShapeError",
     "InvalidModuleError",
     "ModelImportError",

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import relax
 
+from .errors import CompilationError, UnknownNameError
 from .inline import inline
 from .partition import PartitionOptions, Predicate, partition_with_report
-from .pipeline import check_module, pipeline_passes
+from .pipeline import pipeline_passes
 from .region_function import region_functions
 from .report import Report
 from .rewrite import DEFAULT_SOUNDNESS, RewriteStats
+from .validate import check_module
 
 if TYPE_CHECKING:
     from .tensorrt import BuildOptions
@@ -36,7 +38,8 @@ def canonicalize(
         Passes ("CanonicalizeSplit") and rules ("slice-of-concat") to leave out.
     soundness : collection of str
         Which rules may fire: "exact" ones keep every bit; "float_reassoc" ones may change the last bits of float
-        arithmetic; "nan_sensitive" ones, which are off by default, may change what becomes of NaN and infinities.
+        arithmetic and the sign of a zero that it gives; "nan_sensitive" ones, which are off by default, may change what
+        becomes of NaN, infinities and signed zeros.
     stats : RewriteStats, optional
         Where to count what each rule tried, did and declined.
 
@@ -136,7 +139,7 @@ def optimize(
     InvalidModuleError, UnknownNameError, OffloadError
         As in `canonicalize` and `partition`.
     """
-    options = PartitionOptions(**partition_options)
+    options = PartitionOptions.of(partition_options)
     return partition_with_report(_canonicalize(check_module(mod), disable, soundness, stats), options)[0]
 
 
@@ -166,7 +169,7 @@ def explain(
     InvalidModuleError, UnknownNameError
         As in `canonicalize` and `partition`.
     """
-    options = PartitionOptions(**{**partition_options, "require_full_offload": False})
+    options = PartitionOptions.of({**partition_options, "require_full_offload": False})
     ready = mod if region_functions(check_module(mod)) else _canonicalize(mod, disable, soundness, None)
     return partition_with_report(ready, options)[1]
 
@@ -201,13 +204,32 @@ def compile(
     ------
     InvalidModuleError
         `mod` is no IRModule, has no Relax function, or is ill-formed.
+    UnknownNameError
+        TVM has no such target.
     OffloadError
         With `require_engines`: a region has no engine.
+    CompilationError
+        TVM cannot compile the operators that are its own.
     """
     from . import tensorrt  # it registers functions with TVM
 
     ready = mod if region_functions(check_module(mod)) else optimize(mod)
-    chosen = tvm.target.Target(target or ("cuda" if tensorrt.can_run() else "llvm"))
-    if chosen.kind.name != "cuda":
-        return tvm.compile(inline(ready), chosen)
-    return tvm.compile(tensorrt.Codegen(build, require=require_engines)(ready), chosen)
+    chosen = _target(target or ("cuda" if tensorrt.can_run() else "llvm"))
+    if chosen.kind.name == "cuda":
+        return _compile(tensorrt.Codegen(build, require=require_engines)(ready), chosen)
+    return _compile(inline(ready), chosen)
+
+
+def _target(target: tvm.target.Target | str) -> tvm.target.Target:
+    try:
+        return tvm.target.Target(target)
+    except (ValueError, TypeError, tvm.error.InternalError) as error:
+        raise UnknownNameError(f"target={target!r} is none that TVM has: {error}; try 'llvm' or 'cuda'") from error
+
+
+def _compile(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    try:
+        return tvm.compile(mod, target)
+    except Exception as error:  # TVM's lowering raises whatever its checks do: some Python errors, most from C++
+        reason = str(error).strip() or type(error).__name__
+        raise CompilationError(f"TVM cannot compile the module for {target.kind.name}: {reason}") from error

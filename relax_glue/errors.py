@@ -28,6 +28,10 @@ class OffloadError(RelaxGlueError):
     """Full offload was required, and an operator has to stay outside."""
 
 
+class CompilationError(RelaxGlueError, RuntimeError):
+    """TVM cannot compile what it is given: an operator without a kernel, or one whose shape is not known."""
+
+
 class RewriteError(RelaxGlueError, RuntimeError):
     """A rule is at fault: it changed a type, or two rules undo each other for ever."""
 

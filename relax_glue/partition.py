@@ -7,9 +7,10 @@ attribute Composite = "tensorrt.<operator>".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import networkx as nx
 import tvm
@@ -23,6 +24,7 @@ from .regions import Costs, find_regions
 from .report import Outside, RegionSummary, Report
 from .tensorrt.converters import REGISTRY
 from .tensorrt.registry import Refusal, Registry
+from .validate import as_names
 
 Predicate = Callable[[relax.Call, str], bool]
 
@@ -54,8 +56,25 @@ class PartitionOptions:
 
     def __post_init__(self) -> None:
         for given in ("exclude_ops", "exclude_names"):
-            value = getattr(self, given)
-            object.__setattr__(self, given, (value,) if isinstance(value, str) else tuple(value))
+            object.__setattr__(self, given, as_names(given, getattr(self, given)))
+        if self.exclude is not None and not callable(self.exclude):
+            raise TypeError(f"exclude={self.exclude!r}: give a function of a call and the name of its binding")
+        if not isinstance(self.min_region_ops, int):
+            raise TypeError(f"min_region_ops={self.min_region_ops!r}: give a number of operators")
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> PartitionOptions:
+        """Make options of keyword arguments.
+
+        Raises
+        ------
+        TypeError
+            One is no option.
+        """
+        known = [f.name for f in fields(PartitionOptions) if f.name != "registry"]
+        for unknown in sorted(set(values) - {*known, "registry"}):
+            raise TypeError(f"there is no option {unknown!r}; to partition there are {', '.join(known)}")
+        return PartitionOptions(**values)
 
     @cached_property
     def operators(self) -> frozenset[str]:

@@ -9,9 +9,8 @@ from operator import add
 from types import MappingProxyType
 
 import tvm
-from tvm import relax
 
-from .errors import InvalidModuleError, UnknownNameError
+from .errors import UnknownNameError
 from .passes import (
     ConvertToDataflow,
     RecognizeCallTir,
@@ -34,7 +33,8 @@ from .passes import (
 )
 from .passes.base import rule_pass
 from .passes.symbols import until_symbols_are_bound
-from .rewrite import DEFAULT_SOUNDNESS, EXACT, FLOAT_REASSOC, NAN_SENSITIVE, RewriteStats, RuleSet
+from .rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, check_soundness
+from .validate import as_names
 
 FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
     {
@@ -111,7 +111,7 @@ def check_disabled(disable: Iterable[str]) -> frozenset[str]:
     UnknownNameError
         A name is neither a pass nor a rule.
     """
-    names = frozenset([disable] if isinstance(disable, str) else disable)
+    names = frozenset(as_names("disable", disable))
     passes = sorted({name for step in PIPELINE for name in step.passes})
     for unknown in sorted(names - set(passes) - set(rule_names())):
         raise UnknownNameError(
@@ -119,21 +119,6 @@ def check_disabled(disable: Iterable[str]) -> frozenset[str]:
             "relax_glue.pipeline.rule_names() lists the rules"
         )
     return names
-
-
-def check_soundness(soundness: Iterable[str]) -> tuple[str, ...]:
-    """Return the soundness classes asked for.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such class.
-    """
-    classes = (soundness,) if isinstance(soundness, str) else tuple(soundness)
-    known = (EXACT, FLOAT_REASSOC, NAN_SENSITIVE)
-    for unknown in sorted(set(classes) - set(known)):
-        raise UnknownNameError(f"soundness names {unknown!r}; the classes are {', '.join(known)}")
-    return classes
 
 
 def pipeline_passes(
@@ -171,24 +156,3 @@ def _step_pass(
     rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
     made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
     return until_symbols_are_bound(made) if step is FOLDING and "FoldShapes" in kept else made
-
-
-def check_module(mod: object) -> tvm.IRModule:
-    """Return `mod` if it is a well-formed module with a Relax function.
-
-    Raises
-    ------
-    InvalidModuleError
-        It is something else, holds no Relax function, or is ill-formed.
-    """
-    if not isinstance(mod, tvm.IRModule):
-        hint = "relax_glue.from_onnx, from_torch and from_tflite make one"
-        raise InvalidModuleError(f"an IRModule is needed, not {type(mod).__name__}; {hint}")
-    if not any(isinstance(f, relax.Function) for _, f in mod.functions_items()):
-        names = ", ".join(v.name_hint for v in mod.get_global_vars()) or "nothing"
-        raise InvalidModuleError(f"the module has no Relax function (it holds {names}); import a model to Relax first")
-    try:
-        relax.analysis.well_formed(mod)
-    except (ValueError, TypeError, tvm.error.InternalError) as error:
-        raise InvalidModuleError(f"the module is not well formed: {error}") from error
-    return mod

@@ -19,12 +19,29 @@ from typing import Any
 
 from .errors import RewriteError, UnknownNameError
 from .ir import Graph, Node, Value, same_shape
+from .validate import as_names
 
 EXACT = "exact"  # the same bits for every input
-FLOAT_REASSOC = "float_reassoc"  # float arithmetic in another order: the last bits may differ
+FLOAT_REASSOC = "float_reassoc"  # float arithmetic in another order: the last bits or the sign of a 0 may differ
 NAN_SENSITIVE = "nan_sensitive"  # another result for NaN, infinities or signed zeros: never on unless asked for
 
 DEFAULT_SOUNDNESS = (EXACT, FLOAT_REASSOC)
+
+
+def check_soundness(soundness: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the soundness classes asked for.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such class.
+    """
+    classes = as_names("soundness", soundness)
+    known = (EXACT, FLOAT_REASSOC, NAN_SENSITIVE)
+    for unknown in sorted(set(classes) - set(known)):
+        raise UnknownNameError(f"soundness names {unknown!r}; the classes are {', '.join(known)}")
+    return classes
+
 
 FOLD = "fold"  # builds nothing that was not there
 REWRITE = "rewrite"  # builds something

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "optimize": relax_glue.optimize,
     "explain": relax_glue.explain,
     "compile": lambda mod: relax_glue.compile(mod, "llvm"),
+    "inline": relax_glue.inline,
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -124,6 +126,43 @@ def test_unknown_operators_and_bindings(name: str, options: dict[str, Any], mess
 def test_an_option_that_does_not_exist(name: str) -> None:
     with pytest.raises(TypeError, match="exclude_opps"):
         FUNCTIONS[name](model(), exclude_opps=["nn.softmax"])
+
+
+@pytest.mark.parametrize("option", ["disable", "soundness", "exclude_ops", "exclude_names"])
+@pytest.mark.parametrize("value", [3, [3]])
+def test_an_option_that_holds_no_names(option: str, value: object) -> None:
+    with pytest.raises(UnknownNameError, match=f"{option} holds 3, which is no name"):
+        relax_glue.optimize(model(), **{option: value})
+
+
+@pytest.mark.parametrize("options", [{"exclude": "nn.softmax"}, {"min_region_ops": "many"}])
+def test_an_option_of_another_type(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="give a"):
+        relax_glue.explain(model(), **options)
+
+
+def test_a_target_that_tvm_has_not() -> None:
+    with pytest.raises(UnknownNameError, match="target='gpu9'.*try 'llvm' or 'cuda'"):
+        relax_glue.compile(model(), "gpu9")
+
+
+def test_what_tvm_cannot_compile() -> None:
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=3))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(op.permute_dims(x))
+        builder.emit_func_output(out)
+    with pytest.raises(relax_glue.CompilationError, match="for llvm: (.|\n)*permute_dims"):
+        relax_glue.compile(builder.finalize(), "llvm")
+
+
+def test_files_hold_modules_and_have_paths(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModuleError, match="IRModule is needed, not NoneType"):
+        relax_glue.save(None, tmp_path / "model.relax")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(relax_glue.ModelImportError, match="load takes a path, not IRModule; a module is loaded"):
+        relax_glue.load(model())
 
 
 def test_errors_are_of_one_family_and_of_a_builtin_type() -> None:

@@ -175,7 +175,7 @@ def test_a_clip_used_twice_and_an_item_of_a_split() -> None:
     fires(RecognizeClip(), build(make, x=(12,)), build(lambda e, x: make(e, x, False), x=(12,)), [awkward("float32")])
 
 
-def test_an_unknown_soundness_does_not_widen_the_pass() -> None:
+def test_a_class_that_is_not_asked_for_or_a_rule_left_out_stays() -> None:
     before = chain((op.maximum, -1), (op.minimum, 6))
     declines(RecognizeClip(), before)
     declines(RecognizeClip(soundness=ANY, exclude=["maximum-minimum-to-clip"]), before)

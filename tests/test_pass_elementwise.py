@@ -75,11 +75,6 @@ def test_a_bool_has_units(name, unit):
     fires(ELEMENTWISE, before, typed("gv = x", x=((2,), "bool")), inputs=[np.array([True, False])])
 
 
-def test_not_not_of_a_number_stays():
-    before = typed("a = R.logical_not(x)", "gv = R.logical_not(a)", x=((2,), "int32"))
-    declines(ELEMENTWISE, before)  # not not 2 is 1
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_units_of_every_float(dtype):
     lines = [f"a = R.multiply(x, R.const(1, '{dtype}'))", f"b = R.add(a, R.const(-0.0, '{dtype}'))"]

@@ -12,7 +12,7 @@ from tvm.script import relax as R
 
 from relax_glue.errors import RewriteError, UnknownNameError
 from relax_glue.ir import Graph, Node, read_block
-from relax_glue.passes import CanonicalizeReshape
+from relax_glue.passes import CanonicalizeReshape, FoldConstants
 from relax_glue.passes.base import rule_pass
 from relax_glue.rewrite import EXACT, FLOAT_REASSOC, Decline, RewriteStats, RuleSet, rewrite, rule
 
@@ -133,6 +133,15 @@ def test_sets_join_and_leave_out_by_name() -> None:
 def test_a_pass_refuses_to_exclude_an_unknown_rule() -> None:
     with pytest.raises(UnknownNameError, match="no rule 'nothing' to exclude; it has: nop-reshape"):
         CanonicalizeReshape(exclude=["nothing"])
+    with pytest.raises(UnknownNameError, match="no rule 'nothing' to exclude"):
+        CanonicalizeReshape(exclude="nothing")
+
+
+def test_a_pass_refuses_an_unknown_soundness() -> None:
+    with pytest.raises(UnknownNameError, match="soundness names 'fast'"):
+        CanonicalizeReshape(soundness=["fast"])
+    with pytest.raises(UnknownNameError, match="soundness names 'fast'"):
+        FoldConstants(soundness="fast")
 
 
 def test_a_pass_that_does_nothing_returns_the_same_functions() -> None:

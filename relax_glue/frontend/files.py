@@ -40,6 +40,8 @@ def load(path: str | os.PathLike[str], input_shapes: InputShapes | None = None) 
     InputShapeError
         A shape does not fit the model.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelImportError(f"load takes a path, not {type(path).__name__}; a module is loaded already")
     name = Path(path).name.lower()
     for ending, reader in READERS.items():
         if name.endswith(ending):

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.errors import InputShapeError, ModelImportError
+from relax_glue.validate import check_module
 
 from .input_shapes import InputShapes, check_shape, named_shapes
 from .naming import last_line
@@ -39,10 +40,12 @@ def save(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
     ------
     ModelImportError
         The name has another ending, or the file cannot be written.
+    InvalidModuleError
+        `mod` is no IRModule, has no Relax function, or is ill-formed.
     """
     if Path(path).suffix.lower() != ".relax":
         raise ModelImportError(f"{path}: a Relax module is kept in a file that ends with .relax")
-    lifted, constants = _without_constants(mod)
+    lifted, constants = _without_constants(check_module(mod))
     entries: dict[str, Any] = {SCRIPT: np.array(lifted.script()), **constants}
     try:
         with open(path, "wb") as file:
