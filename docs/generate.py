@@ -17,8 +17,8 @@ HEAD = """# The rules
 
 Made by `python docs/generate.py` from the rules themselves. `exact` keeps every bit; `float_reassoc` may change the
 last bits of float arithmetic and the sign of a zero that it gives; `nan_sensitive` may change what becomes of NaN,
-infinities and signed zeros, and is off unless asked for. A `fold` builds nothing new. Each rule can be left out by its name:
-`relax_glue.optimize(mod, disable=["slice-of-concat"])`.
+infinities and signed zeros, and is off unless asked for. A `fold` builds nothing new. Each rule can be left out by
+its name: `relax_glue.optimize(mod, disable=["slice-of-concat"])`.
 """
 
 

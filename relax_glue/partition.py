@@ -21,7 +21,7 @@ from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, produc
 from .ir.order import symbol_dependencies
 from .region_function import composite_ops, is_region, make_region, region_functions
 from .regions import Costs, find_regions
-from .report import Outside, RegionSummary, Report
+from .report import Outside, RegionSummary, Report, counted
 from .tensorrt.converters import REGISTRY
 from .tensorrt.registry import Refusal, Registry
 from .validate import as_names
@@ -146,7 +146,7 @@ def partition_with_report(mod: tvm.IRModule, options: PartitionOptions | None = 
 def _listing(outside: Sequence[Outside]) -> str:
     shown = "; ".join(f"{o.op} ({o.name} in {o.function}): {o.reason}" for o in outside[:5])
     more = f"; and {len(outside) - 5} more" if len(outside) > 5 else ""
-    return f"{len(outside)} operators stay outside: {shown}{more}"
+    return f"{counted(len(outside), 'operator')} cannot go to TensorRT: {shown}{more}"
 
 
 def _existing_regions(mod: tvm.IRModule) -> list[RegionSummary]:
@@ -341,5 +341,5 @@ def _walk(seq: relax.SeqExpr, function: str, found: list[Outside]) -> None:
             elif isinstance(value, relax.Call):
                 op = getattr(value.op, "name", None) or f"call of {getattr(value.op, 'name_hint', value.op)}"
                 reason = "it stands outside every dataflow block: impure, or code that must keep its order"
-                hint = "pure code is taken after relax.transform.ConvertToDataflow; optimize runs it"
+                hint = "where it is pure, relax_glue.passes.ConvertToDataflow makes a block of it, as optimize does"
                 found.append(Outside(str(op), binding.var.name, function, reason, hint))

@@ -102,21 +102,24 @@ class Report:
 
     def __str__(self) -> str:
         inside = sum(r.size for r in self.regions)
-        total = inside + len(self.outside)
-        head = (
-            f"{len(self.regions)} TensorRT region{'' if len(self.regions) == 1 else 's'}, {inside} of {total} operators"
-        )
-        lines = [head, *map(_region_line, self.regions)]
+        total = counted(inside + len(self.outside), "operator")
+        lines = [f"{counted(len(self.regions), 'TensorRT region')}, {inside} of {total}"]
+        lines += map(_region_line, self.regions)
         if self.outside:
             lines += ["", f"outside ({len(self.outside)}):", *_outside_lines(self.outside)]
         return "\n".join(lines)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _region_line(region: RegionSummary) -> str:
     top = ", ".join(f"{count} {op.removeprefix('relax.')}" for op, count in list(region.ops.items())[:6])
     more = ", ..." if len(region.ops) > 6 else ""
     ends = f"{', '.join(region.inputs)} -> {', '.join(region.outputs)}"
-    return f"  {region.name}: {region.size} operators ({top}{more})\n    {ends}"
+    return f"  {region.name}: {counted(region.size, 'operator')} ({top}{more})\n    {ends}"
 
 
 def _outside_lines(outside: Sequence[Outside]) -> list[str]:

@@ -57,7 +57,7 @@ def test_shapes_that_cannot_be_read_are_refused(texts: list[str]) -> None:
 
 def test_explain_prints_the_report(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", model]) == 0
-    assert capsys.readouterr().out.startswith("1 TensorRT region, 1 of 1 operators")
+    assert capsys.readouterr().out.startswith("1 TensorRT region, 1 of 1 operator")
 
 
 def test_explain_as_json_tells_what_was_excluded(model: str, capsys: pytest.CaptureFixture[str]) -> None:
