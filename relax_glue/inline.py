@@ -70,8 +70,7 @@ def _whole(graph: Graph, node: Node, results: Sequence[Value]) -> Value:
     """Return the results of a call as the one value that the call is."""
     if _is_whole(results) or not isinstance(node.ty, relax.TupleType):
         return results[0]
-    expr = relax.Tuple([value.expr for value in results])
-    return Value(graph.attach("tuple", results, expr, relax.DataflowVar(node.name, node.ty), node.order[0]))
+    return graph.pack(results, node)
 
 
 def _is_whole(results: Sequence[Value]) -> bool:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm import relax
+
 from .errors import RewriteError, UnknownNameError
 from .ir import Graph, Node, Value, same_shape
 from .validate import as_names
@@ -226,22 +228,25 @@ class _Driver:
         for r in self.by_root[node.op]:
             if r.producers and not (node.inputs and node.inputs[0].op in r.producers):
                 continue
-            replacement = self._try(r, node)
-            if replacement is not None:
-                self._commit(r, node, replacement)
+            changes = self._try(r, node)
+            if changes:
+                self._commit(r, node, changes)
                 return
 
-    def _try(self, r: Rule, node: Node) -> Sequence[Value | None] | None:
+    def _try(self, r: Rule, node: Node) -> list[tuple[Value, Value]]:
+        """Return what the rule replaces by what; nothing where it declines."""
         count = self.stats.of(r.name)
         count.tried += 1
         started = time.perf_counter()
         result = self._apply(r, node)
+        changes = [] if isinstance(result, Decline) else self._changes(node, result)
         count.seconds += time.perf_counter() - started
-        if isinstance(result, Decline):
-            count.declined[result.reason] = count.declined.get(result.reason, 0) + 1
-            return None
-        count.fired += 1
-        return [result] if isinstance(result, Value) else result
+        if changes:
+            count.fired += 1
+            return changes
+        reason = result.reason if isinstance(result, Decline) else "nothing uses what it replaces"
+        count.declined[reason] = count.declined.get(reason, 0) + 1
+        return []
 
     def _apply(self, r: Rule, node: Node) -> Replacement | Decline:
         for operand in r.single_use:
@@ -255,13 +260,23 @@ class _Driver:
         finally:
             self.graph.at = None
 
-    def _commit(self, r: Rule, node: Node, replacement: Sequence[Value | None]) -> None:
+    def _changes(self, node: Node, result: Replacement) -> list[tuple[Value, Value]]:
+        """Pair the values of a node that have users with what replaces them."""
+        if isinstance(result, Value):
+            return [(Value(node), result)]
+        if not isinstance(node.ty, relax.TupleType):
+            return [(Value(node), new) for new in result if new is not None]
+        pairs = [(Value(node, k), new) for k, new in enumerate(result) if new is not None]
+        used = [(old, new) for old, new in pairs if self.graph.uses_of(old)]
+        # split(constant) whose whole tuple is a result: its items alone would leave the split there for ever
+        if len(pairs) == len(result) and self.graph.uses_of(Value(node)):
+            used.append((Value(node), self.graph.pack([new for _, new in pairs], node)))
+        return used
+
+    def _commit(self, r: Rule, node: Node, changes: Sequence[tuple[Value, Value]]) -> None:
         self.fired += 1
-        olds = self._olds(node, len(replacement))
         changed: list[Node] = []
-        for old, new in zip(olds, replacement, strict=True):
-            if new is None:
-                continue
+        for old, new in changes:
             _check_type(r, node, old, new)
             self._check_progress(r, node, new)
             changed += [new.node, *(v.node for v in new.node.inputs), *self.graph.replace(old, new)]
@@ -270,12 +285,6 @@ class _Driver:
         # a producer that lost a user may now be single-use: its other users can match
         changed += touched + [user for n in touched for user in _few_users(n)]
         self.push(n for n in dict.fromkeys(changed) if n in self.graph)
-
-    @staticmethod
-    def _olds(node: Node, count: int) -> list[Value]:
-        if count == 1 and not hasattr(node.ty, "fields"):
-            return [Value(node)]
-        return [Value(node, k) for k in range(count)]
 
     def _check_progress(self, r: Rule, node: Node, new: Value) -> None:
         made = new.node

@@ -147,3 +147,46 @@ def test_a_pass_refuses_an_unknown_soundness() -> None:
 def test_a_pass_that_does_nothing_returns_the_same_functions() -> None:
     after = rule_pass("Nothing", RuleSet())(Chain)
     assert after["main"].same_as(Chain["main"])
+
+
+def test_a_tuple_that_is_a_result_is_made_of_what_replaces_its_items() -> None:
+    @I.ir_module
+    class Split:
+        @R.function
+        def main(x: R.Tensor((4, 2), "float32")):
+            with R.dataflow():
+                s = R.split(x, 2, axis=0)
+                first = s[0]
+                R.output(s, first)
+            return (s, first)
+
+    @rule("split-to-slices", "relax.split", equation="split(x)[k] -> strided_slice(x)")
+    def to_slices(node: Node, graph: Graph):
+        return [
+            graph.emit(lambda e, k=k: relax.op.strided_slice(e, [0], [2 * k], [2 * k + 2]), node.inputs[0])
+            for k in range(2)
+        ]
+
+    graph = graph_of(Split)
+    assert rewrite(graph, RuleSet.of(to_slices)) == 1
+    assert sorted(n.op for n in graph) == ["input", "relax.strided_slice", "relax.strided_slice", "tuple"]
+
+
+def test_replacing_what_nothing_uses_is_no_rewrite() -> None:
+    @I.ir_module
+    class Second:
+        @R.function
+        def main(x: R.Tensor((4, 2), "float32")):
+            with R.dataflow():
+                s = R.split(x, 2, axis=0)
+                second = s[1]
+                R.output(second)
+            return second
+
+    @rule("first-only", "relax.split", equation="split(x)[0] -> strided_slice(x)")
+    def first_only(node: Node, graph: Graph):
+        return [graph.emit(lambda e: relax.op.strided_slice(e, [0], [0], [2]), node.inputs[0]), None]
+
+    stats = RewriteStats()
+    assert rewrite(graph_of(Second), RuleSet.of(first_only), stats) == 0
+    assert "nothing uses what it replaces" in stats.of("first-only").declined

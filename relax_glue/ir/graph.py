@@ -273,6 +273,11 @@ class Graph:
         name = (self.at.name if self.at else "") or "lv"
         return Value(self.attach("opaque", [], expr, relax.DataflowVar(name, expr.ty), position))
 
+    def pack(self, values: Sequence[Value], like: Node) -> Value:
+        """Add a tuple of values that stands where `like` stands."""
+        expr = relax.Tuple([value.expr for value in values])
+        return Value(self.attach("tuple", values, expr, relax.DataflowVar(like.name or "lv", expr.ty), like.order[0]))
+
     def rebuild(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Add the call of `node` with other operands, one for each of its own in the same order."""
         from .write import call_with  # write builds on graph
