@@ -63,7 +63,7 @@ def slice_scatter(graph: Graph) -> None:
     graph.emit(op.slice_scatter(value.expr, update, start, end, step, axis), result)
 
 
-_NUMPY_PAD = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_NUMPY_PAD: dict[str, Any] = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def pad(graph: Graph) -> None:
@@ -82,7 +82,7 @@ def pad(graph: Graph) -> None:
         widths[axis] = (graph.choices.integer(0, most), graph.choices.integer(0, most))
     fillings = [0.0, 1.0, 3.0] if value.dtype != "bool" else [0.0, 1.0]
     filling = graph.choices.item(fillings) if mode == "constant" else 0.0
-    options: dict[str, Any] = {"constant_values": np.array(filling).astype(value.dtype)} if mode == "constant" else {}
+    options = {"constant_values": np.array(filling).astype(value.dtype)} if mode == "constant" else {}
     array = np.pad(value.array, widths, _NUMPY_PAD[mode], **options)
     if array.size <= MAX_ELEMENTS:
         flat = [width for pair in widths for width in pair]

@@ -153,9 +153,10 @@ def _smooth(network: Network, call: relax.Call, x: Any, dims: Sequence[Dim]) -> 
 
 
 def _resize_layer(network: Network, x: Any, dims: Sequence[Dim]) -> Any:
-    if not any(isinstance(dim, Extent) for dim in dims):
+    static = [dim for dim in dims if isinstance(dim, int)]
+    if len(static) == len(dims):
         layer = network.net.add_resize(x)
-        layer.shape = dims
+        layer.shape = static
         return layer
     size = shape_tensor(network, x, dims)
     layer = network.net.add_resize(x)
