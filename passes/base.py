@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import tvm
 from tvm import relax
@@ -13,6 +14,37 @@ from relax_glue.rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, check_s
 from relax_glue.validate import as_names
 
 RewriteGraph = Callable[[Graph], bool]
+
+
+class MakePass(Protocol):
+    """What makes a pass of a family of rules."""
+
+    def __call__(
+        self,
+        *,
+        exclude: Iterable[str] = (),
+        stats: RewriteStats | None = None,
+        soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+    ) -> tvm.transform.Pass:
+        """Make the pass; see `rule_pass`."""
+
+
+OPTIONS = """
+
+    Parameters
+    ----------
+    exclude : iterable of str
+        Names of rules to leave out.
+    stats : RewriteStats, optional
+        Where to count what each rule tried, did and declined.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
+
+    Raises
+    ------
+    UnknownNameError
+        `exclude` names a rule that the pass does not have, or `soundness` a class that there is not.
+    """
 
 
 def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
@@ -76,3 +108,29 @@ def rule_pass(
         raise UnknownNameError(f"{name} has no rule {unknown!r} to exclude; it has: {', '.join(r.name for r in rules)}")
     kept = rules.without(left_out).sound(*check_soundness(soundness))
     return graph_pass(name, lambda graph: rewrite(graph, kept, stats) > 0)
+
+
+def family(name: str, rules: RuleSet, summary: str) -> MakePass:
+    """Make the public function, such as `CanonicalizeSplit`, that makes the pass of a family of rules.
+
+    Parameters
+    ----------
+    name : str
+        Its name, and that of the pass.
+    rules : RuleSet
+        The rules of the family.
+    summary : str
+        What the pass does: the beginning of its documentation.
+    """
+
+    def make(
+        *,
+        exclude: Iterable[str] = (),
+        stats: RewriteStats | None = None,
+        soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+    ) -> tvm.transform.Pass:
+        return rule_pass(name, rules, exclude, stats, soundness)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = summary + OPTIONS
+    return make

@@ -8,18 +8,16 @@ once. (rules.md C03, B09, B10, B11.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value, same_shape
 from relax_glue.ir.views import normal_axis
-from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 
 CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")
@@ -218,14 +216,6 @@ def scale_before_shift(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(batch_norm_to_scale, scale_into_conv, scale_into_matmul, scale_before_shift)
 
 
-def FoldBatchNorm(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Turn batch normalisation into scale and shift, and scales into the weights before them.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("FoldBatchNorm", RULES, exclude, stats)
+FoldBatchNorm = family(
+    "FoldBatchNorm", RULES, "Turn batch normalisation into scale and shift, and scales into the weights before them."
+)

@@ -14,16 +14,14 @@ could have read from fewer bytes. Broadcasts only vanish or move towards results
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import tvm
+from collections.abc import Sequence
 
 from relax_glue.ir import Graph, Node, Value, same, same_shape
 from relax_glue.ir.views import RESHAPES, emit_movement, moves_nothing
 from relax_glue.movement import Broadcast, Repeat, Reshape, Tile
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .pointwise import BINARY, UNARY, WHERE, broadcast_shape, is_splat
 
 BROADCAST = "relax.broadcast_to"
@@ -235,14 +233,8 @@ RULES = RuleSet.of(
 )
 
 
-def CanonicalizeBroadcast(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Drop broadcasts that a consumer does by itself, and compute before those that stay.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizeBroadcast", RULES, exclude, stats)
+CanonicalizeBroadcast = family(
+    "CanonicalizeBroadcast",
+    RULES,
+    "Drop broadcasts that a consumer does by itself, and compute before those that stay.",
+)

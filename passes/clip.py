@@ -8,24 +8,19 @@ spelling is rewritten unless "nan_sensitive" rules are asked for. (rules.md B16 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value, same_shape
 from relax_glue.rewrite import (
-    DEFAULT_SOUNDNESS,
     NAN_SENSITIVE,
     Decline,
     Replacement,
-    RewriteStats,
     RuleSet,
     rule,
 )
 
-from .base import rule_pass
+from .base import family
 from .pointwise import is_splat
 
 NOT_SCALAR = Decline("no second operand is a constant scalar that leaves the shape alone")
@@ -127,21 +122,9 @@ def maximum_minimum_to_clip(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(minimum_maximum_to_clip, maximum_minimum_to_clip_integers, maximum_minimum_to_clip, maximum_to_relu)
 
 
-def RecognizeClip(
-    *,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-) -> tvm.transform.Pass:
-    """Turn maximum and minimum with scalars into ReLU and clip.
-
-    Parameters
-    ----------
-    soundness : iterable of str
-        Add "nan_sensitive" to rewrite minimum(maximum(x, l), h) of floats too.
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("RecognizeClip", RULES, exclude, stats, soundness)
+RecognizeClip = family(
+    "RecognizeClip",
+    RULES,
+    'Turn maximum and minimum with scalars into ReLU and clip; with "nan_sensitive", the maximum of floats may come '
+    "before the minimum.",
+)

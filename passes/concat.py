@@ -8,17 +8,16 @@ reshapes and a concat. (rules.md S05 to S07, S11 to S14, S16, S37, S39, S40.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import tvm
 
 from relax_glue.ir import Graph, Node, Value, same
 from relax_glue.ir.views import emit_movement, join, slice_of
 from relax_glue.movement import Broadcast, Concat, Reshape, Slice, Stack
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .interleave import INTERLEAVE
 
 CONCAT = "relax.concat"
@@ -230,14 +229,6 @@ RULES = RuleSet.of(
 )
 
 
-def CanonicalizeConcat(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Bring concat and stack to one flat concat, or to what they put together again.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizeConcat", RULES, exclude, stats)
+CanonicalizeConcat = family(
+    "CanonicalizeConcat", RULES, "Bring concat and stack to one flat concat, or to what they put together again."
+)

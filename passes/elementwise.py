@@ -8,18 +8,17 @@ and relu(clip(x)) are clips, but clip(relu(x)) is one only if NaN may have anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Broadcast
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, FOLD, NAN_SENSITIVE, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, NAN_SENSITIVE, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .pointwise import WHERE
 
 ASTYPE = "relax.astype"
@@ -240,21 +239,8 @@ RULES = RuleSet.of(
 )
 
 
-def CanonicalizeElementwise(
-    *,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-) -> tvm.transform.Pass:
-    """Drop pointwise operators that change no bit, and merge those that do the same thing twice.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    soundness : iterable of str
-        The soundness classes of the rules to apply.
-    """
-    return rule_pass("CanonicalizeElementwise", RULES, exclude, stats, soundness)
+CanonicalizeElementwise = family(
+    "CanonicalizeElementwise",
+    RULES,
+    "Drop pointwise operators that change no bit, and merge those that do the same thing twice.",
+)

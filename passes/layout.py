@@ -16,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .batch_norm import CONVOLUTIONS, TRANSPOSED
 from .resize import RESIZES
 
@@ -176,21 +175,6 @@ def resize_to_channels_first(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(conv_to_channels_first, pool_to_channels_first, resize_to_channels_first)
 
 
-def ConvertLayout(
-    *,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-) -> tvm.transform.Pass:
-    """Let convolutions, pools and resizes have their channels first, between permutes.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    soundness : iterable of str
-        The soundness classes of the rules to apply.
-    """
-    return rule_pass("ConvertLayout", RULES, exclude, stats, soundness)
+ConvertLayout = family(
+    "ConvertLayout", RULES, "Let convolutions, pools and resizes have their channels first, between permutes."
+)

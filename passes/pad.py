@@ -14,19 +14,18 @@ its result, not one; both stay. (rules.md P01 to P06, P11.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value, is_static
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Pad, Slice
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 
 PAD = "relax.nn.pad"
 CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -207,14 +206,6 @@ def pad_into_max_pool(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(nop_pad, pad_of_pad, pad_to_slice, pad_into_conv, pad_into_avg_pool, pad_into_max_pool)
 
 
-def CanonicalizePad(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Move pads into convolutions and poolings, and merge what is left of them.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizePad", RULES, exclude, stats)
+CanonicalizePad = family(
+    "CanonicalizePad", RULES, "Move pads into convolutions and poolings, and merge what is left of them."
+)

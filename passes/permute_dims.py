@@ -8,17 +8,13 @@ extents of 1 is a reshape; and a chain of permutes and reshapes is brought to it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import tvm
-
 from relax_glue.ir import Graph, Node
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, Reshape, compose_permutes, permute_keeps_order
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from . import shuffle
-from .base import rule_pass
+from .base import family
 
 PERMUTES = ("relax.permute_dims", "relax.layout_transform")
 NOT_PURE = Decline("it does more than reorder axes, or its shape is unknown")
@@ -81,14 +77,6 @@ def permute_normal_form(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(nop_permute, permute_of_permute, permute_of_ones, permute_normal_form) + shuffle.RULES
 
 
-def CanonicalizePermuteDims(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Bring permutes, and chains of permutes and reshapes, to their shortest form.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizePermuteDims", RULES, exclude, stats)
+CanonicalizePermuteDims = family(
+    "CanonicalizePermuteDims", RULES, "Bring permutes, and chains of permutes and reshapes, to their shortest form."
+)

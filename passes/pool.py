@@ -7,15 +7,14 @@ overlap by different amounts and stay. Sums may be made in another order. (rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .pad import spatial_axes
 
 ADAPTIVE = ("relax.nn.adaptive_avg_pool1d", "relax.nn.adaptive_avg_pool2d", "relax.nn.adaptive_avg_pool3d")
@@ -79,21 +78,4 @@ def adaptive_pool_to_pool(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(adaptive_pool_to_mean, adaptive_pool_to_pool)
 
 
-def CanonicalizePool(
-    *,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-) -> tvm.transform.Pass:
-    """Spell adaptive average poolings as means and average poolings.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    soundness : iterable of str
-        The soundness classes of the rules to apply.
-    """
-    return rule_pass("CanonicalizePool", RULES, exclude, stats, soundness)
+CanonicalizePool = family("CanonicalizePool", RULES, "Spell adaptive average poolings as means and average poolings.")

@@ -10,17 +10,13 @@ squeeze of an axis that is not proved to be 1 is no reshape and stays. (rules.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import tvm
-
 from relax_glue.ir import Graph, Node
 from relax_glue.ir.views import RESHAPES, emit_movement, moves_nothing
 from relax_glue.movement import Reshape
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from . import between_reshapes, linear, reduce
-from .base import rule_pass
+from .base import family
 
 NOT_PROVED = Decline("the result is not proved to hold the operand's elements in another shape")
 
@@ -71,21 +67,8 @@ RULES = (
 )
 
 
-def CanonicalizeReshape(
-    *,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-) -> tvm.transform.Pass:
-    """Bring reshape, flatten, batch_flatten, expand_dims and squeeze to one reshape, or none.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    soundness : iterable of str
-        The soundness classes of the rules to apply.
-    """
-    return rule_pass("CanonicalizeReshape", RULES, exclude, stats, soundness)
+CanonicalizeReshape = family(
+    "CanonicalizeReshape",
+    RULES,
+    "Bring reshape, flatten, batch_flatten, expand_dims and squeeze to one reshape, or none.",
+)

@@ -13,18 +13,16 @@ elements go only if such a difference is allowed. (rules.md Q01, Q03, Q13.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Broadcast
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, NAN_SENSITIVE, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import NAN_SENSITIVE, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .pad import spatial_axes
 
 RESIZES = ("relax.image.resize2d", "relax.image.resize3d")
@@ -203,21 +201,8 @@ def linear_to_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(resize_to_broadcast, nearest_normal_form, linear_to_broadcast)
 
 
-def CanonicalizeResize(
-    *,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-) -> tvm.transform.Pass:
-    """Spell nearest-neighbour resizes by integer factors in the one way that TensorRT takes.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    soundness : iterable of str
-        The soundness classes of the rules to apply.
-    """
-    return rule_pass("CanonicalizeResize", RULES, exclude, stats, soundness)
+CanonicalizeResize = family(
+    "CanonicalizeResize",
+    RULES,
+    "Spell nearest-neighbour resizes by integer factors in the one way that TensorRT takes.",
+)

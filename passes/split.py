@@ -8,18 +8,17 @@ nothing makes a split of slices again. (rules.md S09, S10, S18, S19.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value, is_static
 from relax_glue.ir.views import emit_movement, join, slice_of
 from relax_glue.movement import Concat, Split, compose_slices
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 
 SPLIT = "relax.split"
 NO_VIEW = Decline("an extent along the axis is symbolic, or the items are not all of the operand")
@@ -133,14 +132,4 @@ def split_to_slices(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(nop_split, split_of_concat, split_of_slice, split_to_slices)
 
 
-def CanonicalizeSplit(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Drop splits, or the items of splits, that are not needed.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizeSplit", RULES, exclude, stats)
+CanonicalizeSplit = family("CanonicalizeSplit", RULES, "Drop splits, or the items of splits, that are not needed.")

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import tvm
 from tvm import relax
 
 from relax_glue.ir import Graph, Node
 from relax_glue.rewrite import (
-    DEFAULT_SOUNDNESS,
     FLOAT_REASSOC,
     NAN_SENSITIVE,
     Decline,
     Replacement,
-    RewriteStats,
     RuleSet,
     rule,
 )
 
-from .base import rule_pass
+from .base import family
 
 _BINARY = {"relax.max": relax.op.maximum, "relax.min": relax.op.minimum, "relax.sum": relax.op.add}
 
@@ -93,21 +90,9 @@ def maximum_of_stack(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(sum_of_stack, maximum_of_stack_integers, maximum_of_stack)
 
 
-def RecognizeMaximum(
-    *,
-    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
-    exclude: Iterable[str] = (),
-    stats: RewriteStats | None = None,
-) -> tvm.transform.Pass:
-    """Turn reductions over a stack, as ONNX Max, Min and Sum arrive, into binary operators.
-
-    Parameters
-    ----------
-    soundness : iterable of str
-        Add "nan_sensitive" to rewrite maximum and minimum of floats too.
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("RecognizeMaximum", RULES, exclude, stats, soundness)
+RecognizeMaximum = family(
+    "RecognizeMaximum",
+    RULES,
+    "Turn reductions over a stack, as ONNX Max, Min and Sum arrive, into binary operators; with "
+    '"nan_sensitive", those of maximum and minimum of floats too.',
+)

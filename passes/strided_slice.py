@@ -9,16 +9,12 @@ symbolic extent stays. Slices move towards the inputs (see slice_through) and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import tvm
-
 from relax_glue.ir import Graph, Node, Value
 from relax_glue.ir.views import emit_movement, is_normal_slice, join, moves_nothing, slice_of
 from relax_glue.movement import Concat, Flip, Slice, Take, compose_slices
-from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 from .slice_scatter import slice_scatter_to_concat
 from .slice_through import THROUGH
 
@@ -174,14 +170,8 @@ RULES = RuleSet.of(
 )
 
 
-def CanonicalizeStridedSlice(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Bring strided_slice, flip and slice_scatter to one strided_slice each cut, or none.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizeStridedSlice", RULES, exclude, stats)
+CanonicalizeStridedSlice = family(
+    "CanonicalizeStridedSlice",
+    RULES,
+    "Bring strided_slice, flip and slice_scatter to one strided_slice each cut, or none.",
+)

@@ -8,17 +8,15 @@ Takes of takes, slices and concats read the first operand. (rules.md G01 to G05,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-
-import tvm
 
 from relax_glue.ir import Graph, Node, Value, is_static
 from relax_glue.ir.views import emit_movement, is_normal_take, join, slice_of
 from relax_glue.movement import Broadcast, Concat, Reshape, Slice, Take
-from relax_glue.rewrite import Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.rewrite import Decline, Replacement, RuleSet, rule
 
-from .base import rule_pass
+from .base import family
 
 TAKE = "relax.take"
 NO_VIEW = Decline("the indices are not constant and within the extent, or the extent is symbolic")
@@ -152,14 +150,6 @@ def take_normal_form(node: Node, graph: Graph) -> Replacement | Decline:
 RULES = RuleSet.of(take_of_take, take_of_slice, take_of_concat, take_to_slices, take_normal_form)
 
 
-def CanonicalizeTake(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None) -> tvm.transform.Pass:
-    """Bring takes with constant indices to slices, or to one take of plain indices.
-
-    Parameters
-    ----------
-    exclude : iterable of str
-        Names of rules to leave out.
-    stats : RewriteStats, optional
-        Where to count what the rules do.
-    """
-    return rule_pass("CanonicalizeTake", RULES, exclude, stats)
+CanonicalizeTake = family(
+    "CanonicalizeTake", RULES, "Bring takes with constant indices to slices, or to one take of plain indices."
+)
