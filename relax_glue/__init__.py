@@ -7,6 +7,15 @@
 Single passes stand in `relax_glue.passes`, strategies and checks for testing passes in `relax_glue.testing`.
 """
 
+from importlib.util import find_spec
+
+if find_spec("relax_glue.passes") is None:
+    # in a checkout passes/ lies beside this folder, and Python looks into the current folder first
+    raise ImportError(
+        "relax_glue.passes is not there: this is a checkout that is not installed; "
+        "install it with pip install -e . or run from another folder"
+    )
+
 from . import passes
 from .api import canonicalize, compile, explain, optimize, partition
 from .errors import (

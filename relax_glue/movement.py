@@ -23,7 +23,6 @@ class Movement:
     """An operator that only moves data."""
 
     __slots__ = ()
-    arity: ClassVar[int] = 1
 
     def apply(self, *arrays: np.ndarray) -> np.ndarray:
         """Do it to arrays; the result may be a view of an operand."""
@@ -123,7 +122,6 @@ class Concat(Movement):
     """The operands one after the other along `axis`."""
 
     axis: int
-    arity: ClassVar[int] = -1
 
     def apply(self, *arrays: np.ndarray) -> np.ndarray:
         """Concatenate arrays."""
@@ -135,7 +133,6 @@ class Stack(Movement):
     """The operands one after the other along a new axis."""
 
     axis: int
-    arity: ClassVar[int] = -1
 
     def apply(self, *arrays: np.ndarray) -> np.ndarray:
         """Stack arrays."""
