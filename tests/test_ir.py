@@ -10,7 +10,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from relax_glue.errors import RewriteError
+from relax_glue.errors import InvalidModuleError, RewriteError
 from relax_glue.ir import Value, map_blocks, map_functions, read_block, same, same_shape, write_block
 
 
@@ -101,6 +101,38 @@ def test_match_cast_stays_before_what_uses_its_symbols() -> None:
             return v
 
     tvm.ir.assert_structural_equal(rewritten(Mod), Mod)
+
+
+def test_what_a_match_cast_casts_is_a_node_of_its_own() -> None:
+    @I.ir_module
+    class Mod:  # as TVM's importer writes an ONNX NonZero
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            m = T.int64()
+            with R.dataflow():
+                r = R.nn.relu(x)
+                z = R.match_cast(R.nonzero(r), R.Tensor((2, m), "int64"))
+                R.output(z)
+            return z
+
+    again = rewritten(Mod)
+    relax.analysis.well_formed(again)
+    bindings = again["main"].body.blocks[0].bindings
+    assert [getattr(getattr(b.value, "op", None), "name", "") for b in bindings] == [
+        "relax.nn.relu",
+        "relax.nonzero",
+        "",
+    ]
+    assert isinstance(bindings[2], relax.MatchCast) and bindings[2].value.same_as(bindings[1].var)
+
+
+def test_a_call_inside_a_call_is_refused() -> None:
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    inner = relax.op.exp(x)
+    relax.expr._update_type(inner, x.ty)
+    block = relax.DataflowBlock([relax.VarBinding(relax.DataflowVar("y", x.ty), relax.op.reshape(inner, (4,)))])
+    with pytest.raises(InvalidModuleError, match=r"exp is called inside another call; run relax.transform.Normalize"):
+        read_block(block)
 
 
 def test_unused_bindings_go_and_shared_constants_are_one_node() -> None:

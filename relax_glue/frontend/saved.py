@@ -78,6 +78,8 @@ def read_saved(path: str | os.PathLike[str]) -> tvm.IRModule:
             packed = file.read(2) == b"PK"
         if not packed:
             return _parse(Path(path).read_text(encoding="utf-8"), path)
+        if not zipfile.is_zipfile(path):
+            raise zipfile.BadZipFile("its archive is cut short")
         with np.load(path, allow_pickle=False) as archive:
             entries = {name: archive[name] for name in archive.files}
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from ..errors import InvalidModuleError
 from .graph import Graph, Value
 
 # Operators whose first operand is a tuple of tensors: a tuple-typed variable there is read item by item.
@@ -41,22 +42,26 @@ class _Reader:
 
     def operands(self, expr: relax.Expr, found: list[Value]) -> None:
         """Append the values in `expr`, in the order in which `write.substitute` puts them back."""
+        for arg in expr.args if isinstance(expr, relax.Call) else (expr,):
+            self._operand(arg, found)
+
+    def _operand(self, expr: relax.Expr, found: list[Value]) -> None:
         value = self.value_of(expr)
         if value is not None:
             found.append(value)
         elif isinstance(expr, relax.Tuple):
             for item in expr.fields:
-                self.operands(item, found)
+                self._operand(item, found)
         elif isinstance(expr, relax.TupleGetItem):
-            self.operands(expr.tuple_value, found)
-        elif isinstance(expr, relax.Call):
-            for arg in expr.args:
-                self.operands(arg, found)
+            self._operand(expr.tuple_value, found)
+        elif isinstance(expr, relax.Call):  # reshape(exp(x)) would pass for a reshape of x
+            name = getattr(expr.op, "name", expr.op)
+            raise InvalidModuleError(f"{name} is called inside another call; run relax.transform.Normalize() first")
 
     def bind(self, binding: relax.Binding) -> Value:
         """Add the node of a binding, or find the value that the binding only renames."""
         if isinstance(binding, relax.MatchCast):
-            return self._bind("match_cast", binding.value, binding)
+            return self._cast(binding)
         expr = binding.value
         alias = self.value_of(expr)
         if alias is not None:
@@ -68,6 +73,15 @@ class _Reader:
         if isinstance(expr, relax.Tuple):
             return self._bind("tuple", expr, binding)
         return self._bind("opaque", expr, binding)
+
+    def _cast(self, binding: relax.MatchCast) -> Value:
+        """Add a match_cast; what it casts is a node of its own, as in match_cast(nonzero(x), ...)."""
+        value = binding.value
+        if isinstance(value, (relax.Call, relax.Tuple, relax.TupleGetItem)):
+            inner = relax.DataflowVar(binding.var.name, value.ty)
+            self.env[inner] = self.bind(relax.VarBinding(inner, value))
+            value = inner
+        return self._bind("match_cast", value, binding)
 
     def _call(self, expr: relax.Call, binding: relax.Binding) -> Value:
         op = expr.op.name if isinstance(expr.op, tvm.ir.Op) else "call"
