@@ -74,6 +74,23 @@ def test_symbolic_extents_are_carried():
     fires(RESHAPE, before, script("gv = x", x=("n", 3)))
 
 
+def test_a_product_with_a_symbolic_extent_is_there_and_back():
+    lines = ["n = T.int64()", "a = R.reshape(x, R.shape([n * 3, 4]))", "gv = R.reshape(a, R.shape([n, 3, 4]))"]
+    fires(RESHAPE, script(*lines, x=("n", 3, 4)), script("gv = x", x=("n", 3, 4)))
+
+
+def test_a_product_of_symbols_is_flattened_once():
+    lines = ["n = T.int64()", "m = T.int64()", "a = R.reshape(x, R.shape([n * m, 4]))"]
+    after = script(*lines[:2], "gv = R.reshape(x, R.shape([n * m * 4]))", x=("n", "m", 4))
+    fires(RESHAPE, script(*lines, "gv = R.flatten(a)", x=("n", "m", 4)), after)
+
+
+def test_a_linear_layer_over_a_free_batch_needs_no_reshape():
+    lines = ["n = T.int64()", "a = R.reshape(x, R.shape([n * 3, 4]))", "b = R.matmul(a, w)"]
+    before = script(*lines, "gv = R.reshape(b, R.shape([n, 3, 5]))", x=("n", 3, 4), w=(4, 5))
+    fires(RESHAPE, before, script("gv = R.matmul(x, w)", x=("n", 3, 4), w=(4, 5)))
+
+
 # -- reductions ------------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,6 @@ def same_shape(a: Sequence[Extent] | None, b: Sequence[Extent] | None) -> bool:
     return all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
-def product(shape: Sequence[int]) -> int:
-    """Return the number of elements of a static shape."""
+def product(shape: Sequence[Extent]) -> Extent:
+    """Return the number of elements of a shape: an int where the shape is static."""
     return math.prod(shape)

@@ -78,7 +78,10 @@ def _same_elements(before: Sequence[Extent], after: Sequence[Extent]) -> bool:
     """
     symbols = [[e for e in shape if not isinstance(e, int)] for shape in (before, after)]
     static = [product([e for e in shape if isinstance(e, int)]) for shape in (before, after)]
-    return static[0] == static[1] and same_shape(*symbols)
+    if static[0] == static[1] and same_shape(*symbols):
+        return True
+    # (n, 49, 96) and (n * 49, 96), as a linear layer is spelled in an export with a free batch
+    return any(symbols) and same(product(before), product(after))
 
 
 def _permute(node: Node) -> Movement | None:
