@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from relax_glue.pipeline import FAMILIES
+from relax_glue.passes import motion
+from relax_glue.pipeline import FAMILIES, SINK
 from relax_glue.rewrite import Rule
 
 TARGET = Path(__file__).with_name("rules.md")
@@ -34,6 +35,7 @@ def text() -> str:
         ]
         lines += [_row(rule) for rule in rules]
         lines.append("")
+    lines += [f"## {SINK}", "", *(motion.__doc__ or "").strip().splitlines(), ""]
     return "\n".join(lines)
 
 

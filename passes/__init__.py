@@ -8,6 +8,8 @@ from .concat import CanonicalizeConcat
 from .constants import FoldConstants
 from .dataflow import ConvertToDataflow
 from .elementwise import CanonicalizeElementwise
+from .layout import ConvertLayout
+from .motion import SinkPermuteDims
 from .pad import CanonicalizePad
 from .permute_dims import CanonicalizePermuteDims
 from .pool import CanonicalizePool
@@ -32,6 +34,7 @@ __all__ = [
     "CanonicalizeSplit",
     "CanonicalizeStridedSlice",
     "CanonicalizeTake",
+    "ConvertLayout",
     "ConvertToDataflow",
     "FoldBatchNorm",
     "FoldConstants",
@@ -40,4 +43,5 @@ __all__ = [
     "RecognizeCallTir",
     "RecognizeClip",
     "RecognizeMaximum",
+    "SinkPermuteDims",
 ]

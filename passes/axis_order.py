@@ -12,6 +12,7 @@ TensorRT normalises rows, and over another axis than the last it would have to g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from tvm import relax
@@ -38,6 +39,8 @@ from .pointwise import BINARY, UNARY, WHERE
 from .reduce import MOMENTS, REDUCTIONS, SUMS, emit_reduction, reduced_axes
 
 Axes = tuple[int, ...]
+
+_LOOKED_AT = 64  # the latest users of a value: looking at all is quadratic where a thousand layers share one
 
 POINTWISE = frozenset((*UNARY, *BINARY, WHERE))
 ONE_AXIS = frozenset((*SOFTMAXES, PRELU))
@@ -101,10 +104,18 @@ def permuted(graph: Graph, value: Value, axes: Axes) -> Value:
     """Return an operand, of any rank up to that of `axes`, with its axes in another order; constants are folded."""
     shape = lifted(value.shape or (), len(axes))
     if value.array is None:
-        return emit_movement(graph, Permute(axes), emit_movement(graph, Reshape(shape), value))
+        return permute_once(graph, emit_movement(graph, Reshape(shape), value), axes)
     if value.array.size == 1:
         return value  # it varies along no axis, and its rank is at most that of the other operand
     return graph.constant(np.reshape(value.array, shape).transpose(axes))
+
+
+def permute_once(graph: Graph, value: Value, axes: Axes) -> Value:
+    """Return the permute of a value that there is, or add it."""
+    for user in islice(reversed(value.node.users), _LOOKED_AT):
+        if user.op == "relax.permute_dims" and user.inputs == [value] and user.view == Permute(axes):
+            return user.value
+    return emit_movement(graph, Permute(axes), value)
 
 
 def build(graph: Graph, node: Node, axes: Axes, inputs: Sequence[Value]) -> Value:

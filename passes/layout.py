@@ -19,10 +19,9 @@ from typing import Any
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
-from relax_glue.ir.views import emit_movement
-from relax_glue.movement import Permute
 from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
 
+from .axis_order import permute_once
 from .base import family
 from .batch_norm import CONVOLUTIONS, TRANSPOSED
 from .resize import RESIZES
@@ -43,13 +42,10 @@ def reorder(source: str, target: str) -> tuple[int, ...] | None:
 
 
 def _permuted(graph: Graph, value: Value, axes: tuple[int, ...]) -> Value:
-    """Return a value with its axes reordered: a constant where it is one, and no second permute of a kind."""
+    """Return a value with its axes reordered: a constant where it is one; two layers share a permute."""
     if value.array is not None:
         return graph.constant(value.array.transpose(axes))
-    for user in reversed(value.node.users):  # two layers of one operand share its permute; the latest user has it
-        if user.inputs == [value] and user.view == Permute(axes):
-            return user.value
-    return emit_movement(graph, Permute(axes), value)
+    return permute_once(graph, value, axes)
 
 
 def _layouts(node: Node, layout: str) -> tuple[str, str] | None:

@@ -27,7 +27,7 @@ import tvm
 from relax_glue.ir import Extent, Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, compose_permutes, inverse, permute_keeps_order
-from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, check_soundness
 
 from .axis_order import Axes, build, build_reduction, following, kept_order, lifted, may_reduce, permuted, rank_of
 from .base import graph_pass
@@ -36,6 +36,7 @@ from .reduce import REDUCTIONS
 
 NAME = "sink-permute-dims"
 LAYERS = frozenset((*CONVOLUTIONS, *TRANSPOSED, "relax.matmul"))  # TensorRT computes what follows along with them
+_FEW = 64  # how many users of a value are looked at
 _ORDERS = 8  # how many orders of axes are tried for one cluster
 
 
@@ -137,8 +138,10 @@ class _Cluster:
             return
         source, axes = self.permute_before(value) or (value, tuple(range(self.rank)))
         self._add(source, axes, True)
-        if value != source and self._is_used_outside(value.node):
-            self._add(source, axes, False)
+        for user in source.node.users if len(source.node.users) <= _FEW else ():
+            there = self.permute_before(user.value)
+            if there is not None and there[0] == source and self._is_used_outside(user):
+                self._add(*there, False)  # it stays, so that one like it is free
 
     def _is_used_outside(self, node: Node) -> bool:
         inside = sum(sum(v.node is node for v in self.followers(u)) for u in node.users if u in self.members)
@@ -347,6 +350,18 @@ def SinkPermuteDims(
         Where to count the clusters.
     soundness : iterable of str
         Without "float_reassoc", sums over several axes stay in their order.
+
+    Raises
+    ------
+    UnknownNameError
+        `soundness` names a class that there is not.
     """
-    exact = FLOAT_REASSOC not in tuple(soundness)
-    return graph_pass("SinkPermuteDims", lambda graph: sink_permutes(graph, stats, exact) > 0)
+    exact = FLOAT_REASSOC not in check_soundness(soundness)
+
+    def settle(graph: Graph) -> bool:
+        moved = 0
+        while again := sink_permutes(graph, stats, exact):  # ends, for each time they cost less
+            moved += again
+        return moved > 0
+
+    return graph_pass("SinkPermuteDims", settle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 import tvm
 
-from .errors import UnknownNameError
+from .errors import RewriteError, UnknownNameError
+from .ir import Graph
 from .passes import (
     ConvertToDataflow,
     RecognizeCallTir,
@@ -20,6 +21,7 @@ from .passes import (
     concat,
     constants,
     elementwise,
+    layout,
     pad,
     permute_dims,
     pool,
@@ -31,9 +33,10 @@ from .passes import (
     strided_slice,
     take,
 )
-from .passes.base import rule_pass
+from .passes.base import graph_pass, rule_pass
+from .passes.motion import sink_permutes
 from .passes.symbols import until_symbols_are_bound
-from .rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, check_soundness
+from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, RuleSet, check_soundness, rewrite
 from .validate import as_names
 
 FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
@@ -54,6 +57,7 @@ FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
         "CanonicalizePad": pad.RULES,
         "CanonicalizeResize": resize.RULES,
         "CanonicalizePool": pool.RULES,
+        "ConvertLayout": layout.RULES,
     }
 )
 """The rules of each pass, by the name of the pass, in the order in which they are tried at a node."""
@@ -75,6 +79,9 @@ class Step:
     reason: str
 
 
+SINK = "SinkPermuteDims"
+_ROUNDS = 100  # each lowers the bytes that permutes move; two or three are usual
+
 FOLDING = Step(
     ("FoldShapes", "FoldConstants"),
     "known extents and values make the patterns of every later rule static, and dead users would keep "
@@ -92,8 +99,10 @@ PIPELINE: tuple[Step, ...] = (
     ),
     FOLDING,
     Step(
-        tuple(FAMILIES),
-        "all families together: what one makes (a slice of a concat is a slice) another goes on with",
+        (*FAMILIES, SINK),
+        "all families together: what one makes (a slice of a concat is a slice) another goes on with; only when they "
+        "are done are layouts converted, for a permute would hide a scale from its convolution, and permutes moved, "
+        "for each motion is to be worth it by what is left; both again until nothing moves",
     ),
 )
 
@@ -153,6 +162,32 @@ def _step_pass(
         return RecognizeCallTir(stats=stats)
     if not kept:
         return None
-    rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
-    made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
-    return until_symbols_are_bound(made) if step is FOLDING and "FoldShapes" in kept else made
+    if step is FOLDING:
+        rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
+        made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
+        return until_symbols_are_bound(made) if "FoldShapes" in kept else made
+    return _settling_pass(kept, left_out, tuple(soundness), stats)
+
+
+def _settling_pass(
+    kept: Sequence[str], left_out: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
+) -> tvm.transform.Pass:
+    """Make the pass that applies the rules, converts layouts and moves permutes until nothing changes."""
+    families = {name: FAMILIES[name].without(left_out).sound(*soundness) for name in kept if name in FAMILIES}
+    layouts = families.pop("ConvertLayout", RuleSet())
+    rules = reduce(add, families.values(), RuleSet())
+
+    def moved(graph: Graph) -> int:
+        count = rewrite(graph, layouts, stats)
+        return count + (sink_permutes(graph, stats, FLOAT_REASSOC not in soundness) if SINK in kept else 0)
+
+    def settle(graph: Graph) -> bool:
+        changed = rewrite(graph, rules, stats) > 0
+        for _ in range(_ROUNDS):
+            if not moved(graph):
+                return changed
+            changed = True
+            rewrite(graph, rules, stats)
+        raise RewriteError(f"permutes still move after {_ROUNDS} rounds; leave {SINK!r} out")
+
+    return graph_pass("+".join(kept), settle)

@@ -1,0 +1,341 @@
+"""Permutes moved past clusters of operators: where they go, where they stay, and that it never costs more."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from pass_case import declines, fires, random_inputs
+from script_case import cut, script
+from tvm import relax
+
+from relax_glue.ir import read_block
+from relax_glue.movement import Permute, permute_keeps_order
+from relax_glue.passes import SinkPermuteDims
+from relax_glue.passes.axis_order import renamed
+from relax_glue.rewrite import EXACT, RewriteStats
+from relax_glue.testing import Pair, check_many
+
+SINK = SinkPermuteDims()
+X, LAST = (1, 3, 4, 5), "[0, 2, 3, 1]"  # NCHW, and the axes that put the channels last
+FIRST = "[0, 3, 1, 2]"
+
+
+def between(*lines: str, x=X, back: str = FIRST, **params) -> tvm.IRModule:
+    """Return a module that permutes x to y, runs `lines` up to z, and permutes z."""
+    return script(f"y = R.permute_dims(x, {LAST})", *lines, f"gv = R.permute_dims(z, {back})", x=x, **params)
+
+
+# -- each operator that follows --------------------------------------------------------------------------
+
+FOLLOWS = {
+    "unary": ("R.exp(y)", "R.exp(x)"),
+    "cast": ("R.astype(y, 'float16')", "R.astype(x, 'float16')"),
+    "clip": ("R.clip(y, R.prim_value(0), R.prim_value(2))", "R.clip(x, R.prim_value(0), R.prim_value(2))"),
+    "scalar": ("R.add(y, R.const(2, 'float32'))", "R.add(x, R.const(2, 'float32'))"),
+    "one operand twice": ("R.multiply(y, y)", "R.multiply(x, x)"),
+    "comparison": ("R.where(R.less(y, y), y, y)", None),
+    "softmax": ("R.nn.softmax(y, axis=-1)", "R.nn.softmax(x, axis=1)"),
+    "log softmax": ("R.nn.log_softmax(y, axis=1)", "R.nn.log_softmax(x, axis=2)"),
+    "sum": ("R.sum(y, axis=[-1], keepdims=True)", "R.sum(x, axis=[1], keepdims=True)"),
+    "max": ("R.max(y, axis=[1, 3], keepdims=True)", "R.max(x, axis=[1, 2], keepdims=True)"),
+    "concat": ("R.concat((y, y), axis=3)", "R.concat((x, x), axis=1)"),
+    "concat, counted from the back": ("R.concat((y, y), axis=-2)", "R.concat((x, x), axis=3)"),
+    "flip": ("R.flip(y, axis=1)", "R.flip(x, axis=2)"),
+    "repeat": ("R.repeat(y, 2, axis=3)", "R.repeat(x, 2, axis=1)"),
+    "tile": ("R.tile(y, [1, 2, 1, 3])", "R.tile(x, [1, 3, 2, 1])"),
+    "slice": (cut([1, 3], [1, 0], [4, 2], x="y"), cut([1, 2], [0, 1], [2, 4])),
+    "slice backwards": (cut([1], [3], [-5], [-2], x="y"), cut([2], [3], [-5], [-2])),
+    "pad": (
+        "R.nn.pad(y, [0, 0, 1, 2, 0, 0, 3, 0], pad_value=1.5)",
+        "R.nn.pad(x, [0, 0, 3, 0, 1, 2, 0, 0], pad_value=1.5)",
+    ),
+    "mirror": (
+        "R.nn.pad(y, [0, 0, 0, 0, 2, 1, 0, 0], pad_mode='reflect')",
+        "R.nn.pad(x, [0, 0, 0, 0, 0, 0, 2, 1], pad_mode='reflect')",
+    ),
+    "take": (
+        "R.take(y, R.const([3, 0], 'int64'), axis=2)",
+        "R.take(x, R.const([3, 0], 'int64'), axis=3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWS)
+def test_two_permutes_go_around_an_operator(name):
+    inner, expected = FOLLOWS[name]
+    before = between(f"z = {inner}")
+    if expected is None:
+        after = SINK(before)
+        assert not permutes(after)
+        check_many([Pair(before, after, random_inputs(before))])
+        return
+    fires(SINK, before, script(f"gv = {expected}", x=X))
+
+
+def test_a_slope_goes_with_its_axis():
+    before = between("z = R.nn.prelu(y, s, axis=3)", s=(3,))
+    fires(SINK, before, script("gv = R.nn.prelu(x, s, axis=1)", x=X, s=(3,)))
+
+
+def test_a_broadcast_of_extents_of_1():
+    before = between("z = R.broadcast_to(y, R.shape([2, 4, 5, 3]))")
+    fires(SINK, before, script("gv = R.broadcast_to(x, R.shape([2, 3, 4, 5]))", x=X))
+
+
+@pytest.mark.parametrize("sides", [("y", "c"), ("c", "y")])
+def test_a_constant_of_lower_rank_is_lifted_at_the_left_and_permuted(sides):
+    constant = f"R.const({[[1, 2, 3]] * 5}, 'float32')"
+    before = between(f"z = R.subtract({', '.join(constant if s == 'c' else s for s in sides)})")
+    after = SINK(before)
+    assert not permutes(after)
+    check_many([Pair(before, after, random_inputs(before))])
+    constants = [n.array for n in nodes(after) if n.op == "constant"]
+    assert [c.shape for c in constants] == [(1, 3, 1, 5)]
+
+
+def test_a_small_operand_gets_the_permute_instead():
+    before = between("z = R.add(y, b)", b=(3,))
+    after = SINK(before)
+    assert not permutes(after)  # (1, 1, 1, 3) to (1, 3, 1, 1) is a reshape
+    check_many([Pair(before, after, random_inputs(before))])
+
+
+def test_a_split_and_its_items():
+    before = script(
+        f"y = R.permute_dims(x, {LAST})",
+        "s = R.split(y, [1, 3], axis=2)",
+        "a = R.add(s[0], s[2])",
+        f"gv = R.permute_dims(a, {FIRST})",
+        x=(1, 3, 4, 4),
+    )
+    expected = script("s = R.split(x, [1, 3], axis=3)", "gv = R.add(s[0], s[2])", x=(1, 3, 4, 4))
+    fires(SINK, before, expected)
+
+
+def test_an_item_of_a_split_behind_the_permute():
+    before = script(
+        "s = R.split(x, 2, axis=0)",
+        f"y = R.permute_dims(s[1], {LAST})",
+        "z = R.exp(y)",
+        f"gv = R.permute_dims(z, {FIRST})",
+        x=(2, 3, 4, 5),
+    )
+    fires(SINK, before, script("s = R.split(x, 2, axis=0)", "gv = R.exp(s[1])", x=(2, 3, 4, 5)))
+
+
+def test_symbolic_extents():
+    x = ("n", 3, "h", 5)
+    fires(SINK, between("z = R.nn.softmax(y, axis=3)", x=x), script("gv = R.nn.softmax(x, axis=1)", x=x))
+
+
+# -- where a permute goes --------------------------------------------------------------------------------
+
+
+def test_two_permutes_meet_behind_a_sum():
+    before = script(f"a = R.permute_dims(x, {LAST})", f"b = R.permute_dims(y, {LAST})", "gv = R.add(a, b)", x=X, y=X)
+    fires(SINK, before, script("z = R.add(x, y)", f"gv = R.permute_dims(z, {LAST})", x=X, y=X))
+
+
+def test_a_permute_sinks_below_a_slice_and_rises_above_a_pad():
+    sliced = cut([1], [0], [1], x="y")
+    before = script(f"y = R.permute_dims(x, {LAST})", f"gv = {sliced}", x=X)
+    fires(SINK, before, script(f"z = {cut([2], [0], [1])}", f"gv = R.permute_dims(z, {LAST})", x=X))
+    before = script("y = R.nn.pad(x, [0, 0, 1, 1, 0, 0, 0, 0])", f"gv = R.permute_dims(y, {LAST})", x=X)
+    fires(SINK, before, script(f"y = R.permute_dims(x, {LAST})", "gv = R.nn.pad(y, [0, 0, 0, 0, 0, 0, 1, 1])", x=X))
+
+
+def test_a_reduction_that_drops_its_axes_takes_them_as_they_come():
+    before = script(f"y = R.permute_dims(x, {LAST})", "z = R.exp(y)", "gv = R.sum(z, axis=[3])", x=X)
+    fires(SINK, before, script("z = R.exp(x)", "gv = R.sum(z, axis=[1])", x=X))
+    before = script("y = R.permute_dims(x, [0, 3, 2, 1])", "z = R.exp(y)", "gv = R.sum(z, axis=[1])", x=X)
+    expected = script("z = R.exp(x)", "s = R.sum(z, axis=[3])", "gv = R.permute_dims(s, [0, 2, 1])", x=X)
+    fires(SINK, before, expected)
+
+
+def test_a_permute_inside_the_cluster_is_between_two_of_its_values():
+    # both summands stem from x, one by way of another permute
+    before = script(
+        f"y = R.permute_dims(x, {LAST})", "z = R.exp(y)", "t = R.permute_dims(z, [0, 2, 1, 3])", "u = R.add(z, t)",
+        f"gv = R.permute_dims(u, {FIRST})", x=(1, 3, 4, 4),
+    )  # fmt: skip
+    expected = script("z = R.exp(x)", "t = R.permute_dims(z, [0, 1, 3, 2])", "gv = R.add(z, t)", x=(1, 3, 4, 4))
+    fires(SINK, before, expected)
+
+
+def test_a_permute_follows_the_bias_of_a_matmul_at_no_cost():
+    before = script(
+        "m = R.matmul(x, w)", "y = R.permute_dims(m, [0, 2, 1])", "gv = R.nn.relu(y)", x=(2, 3, 4), w=(4, 5)
+    )
+    expected = script(
+        "m = R.matmul(x, w)", "y = R.nn.relu(m)", "gv = R.permute_dims(y, [0, 2, 1])", x=(2, 3, 4), w=(4, 5)
+    )
+    fires(SINK, before, expected)
+
+
+# -- where it stays --------------------------------------------------------------------------------------
+
+
+def test_the_result_keeps_its_axes():
+    declines(SINK, script(f"y = R.permute_dims(x, {LAST})", "gv = R.exp(y)", x=X))
+
+
+def test_a_second_use_of_the_permute_pays_for_itself():
+    # y stays a result: a permute behind exp would be one more
+    before = script(f"y = R.permute_dims(x, {LAST})", "z = R.exp(y)", "gv = (y, z)", x=X)
+    declines(SINK, before)
+
+
+def test_all_of_a_cluster_or_nothing():
+    # two operands would need a permute each for the one that goes
+    declines(SINK, script(f"a = R.permute_dims(x, {LAST})", "b = R.add(a, y)", "gv = R.add(b, z)",
+                          x=X, y=(1, 4, 5, 3), z=(1, 4, 5, 3)))  # fmt: skip
+
+
+def test_a_smaller_permute_is_not_two():
+    # before the concat there would be two permutes of the same bytes
+    declines(SINK, script("y = R.concat((x, b), axis=1)", f"gv = R.permute_dims(y, {LAST})", x=X, b=X))
+
+
+def test_an_order_has_to_be_cheaper_for_every_value_of_the_symbols():
+    def module(n: int | str, m: int | str) -> tvm.IRModule:
+        lines = "a = R.permute_dims(x, [2, 1, 0])", "b = R.add(a, y)", "gv = R.max(b, axis=[0, 1])"
+        return script(*lines, x=(4, 1, n), y=(1, m, 4))
+
+    assert permutes(SINK(module(8, 2))) == [8]  # y's permute moves less than x's
+    declines(SINK, module(2, 8))
+    declines(SINK, module("n", "m"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "R.nn.layer_norm(y, R.ones([3], 'float32'), R.zeros([3], 'float32'), axes=[-1])",
+        "R.cumsum(y, axis=1)",
+        "R.take(y, R.const([[0, 1]], 'int64'), axis=3)",
+    ],
+)
+def test_what_does_not_follow(line):
+    before = between(f"z = {line}", back="[0, 2, 1, 3]" if "cumsum" in line or "norm" in line else "[0, 2, 1, 3, 4]")
+    declines(SINK, before)
+
+
+def test_sums_over_several_axes_stay_where_every_bit_has_to():
+    before = between("z = R.mean(y, axis=[1, 3], keepdims=True)", x=(1, 3, 4, 5))
+    declines(SinkPermuteDims(soundness=[EXACT]), before)
+    inputs = [np.random.default_rng(0).normal(size=X).astype("float32")]
+    fires(SINK, before, script("gv = R.mean(x, axis=[1, 2], keepdims=True)", x=X), inputs=inputs, exact=False)
+    largest = between("z = R.max(y, axis=[1, 3], keepdims=True)")
+    assert not permutes(SinkPermuteDims(soundness=[EXACT])(largest))
+
+
+def test_stats_count_the_clusters():
+    stats = RewriteStats()
+    SinkPermuteDims(stats=stats)(between("z = R.exp(y)"))
+    count = stats.of("sink-permute-dims")
+    assert (count.tried, count.fired) == (1, 1)
+    SinkPermuteDims(stats=stats)(script(f"y = R.permute_dims(x, {LAST})", "gv = R.exp(y)", x=X))
+    assert (count.tried, count.fired) == (2, 1) and sum(count.declined.values()) == 1
+
+
+def test_a_split_has_no_axes_to_rename_here():
+    with pytest.raises(TypeError, match="no axes to rename"):
+        renamed(Permute((1, 0)), (1, 0))
+
+
+# -- random clusters -------------------------------------------------------------------------------------
+
+
+def nodes(mod: tvm.IRModule) -> list:
+    return [n for block in mod["main"].body.blocks for n in read_block(block)]
+
+
+def permutes(mod: tvm.IRModule) -> list[int]:
+    """Return how many elements each permute moves, those that are reshapes left out."""
+    found = [n for n in nodes(mod) if n.op == "relax.permute_dims"]
+    moving = [n for n in found if not permute_keeps_order(n.view.axes, n.inputs[0].shape)]
+    return [int(np.prod(n.value.shape)) for n in moving]
+
+
+class Drawn:
+    """A random module over a few shapes, so that values meet, with every third operator a permute."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.builder = relax.BlockBuilder()
+        self.rank = self.random.choice([2, 3, 4])
+        extents = [self.random.choice([1, 2, 3, 4]) for _ in range(self.rank)]
+        self.params = [relax.Var(f"x{k}", relax.TensorType(extents, "float32")) for k in range(2)]
+        self.values: list[relax.Expr] = list(self.params)
+
+    def shape(self, value: relax.Expr) -> list[int]:
+        return [int(e) for e in value.ty.shape.values]
+
+    def module(self) -> tvm.IRModule:
+        with self.builder.function("main", self.params):
+            with self.builder.dataflow():
+                for _ in range(self.random.randint(4, 12)):
+                    self.values.append(self.builder.emit(self.call()))
+                result = self.builder.emit_output(relax.Tuple([self.values[-1], self.random.choice(self.values[2:])]))
+            self.builder.emit_func_output(result)
+        return self.builder.get()
+
+    def call(self) -> relax.Expr:
+        x = self.random.choice(self.values[-4:])
+        shape = self.shape(x)
+        if self.random.random() < 0.4:
+            axes = list(range(self.rank))
+            self.random.shuffle(axes)
+            return relax.op.permute_dims(x, axes)
+        axis = self.random.randrange(self.rank)
+        return self.random.choice([self.pair, self.constant, self.single])(x, shape, axis)
+
+    def pair(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
+        partner = self.random.choice([v for v in self.values if self.shape(v) == shape])
+        if self.random.random() < 0.4:
+            return relax.op.concat([x, partner], axis)
+        return self.random.choice([relax.op.add, relax.op.subtract, relax.op.maximum])(x, partner)
+
+    def constant(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
+        own = shape[self.random.randrange(self.rank) :]
+        own = [e if self.random.random() < 0.6 else 1 for e in own]
+        c = relax.const(np.arange(np.prod(own), dtype="float32").reshape(own))
+        return relax.op.subtract(*self.random.sample([x, c], 2))
+
+    def single(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
+        def pad() -> relax.Expr:
+            return relax.op.nn.pad(x, [int(k == 2 * axis) for k in range(2 * self.rank)], "constant", 0.5)
+
+        makers = [
+            lambda: relax.op.nn.relu(x),
+            lambda: relax.op.nn.softmax(x, axis - self.rank),
+            lambda: relax.op.max(x, axis, keepdims=True),
+            lambda: relax.op.flip(x, axis),
+            lambda: relax.op.strided_slice(x, [axis], [shape[axis] // 2], [shape[axis]]),
+            lambda: relax.TupleGetItem(self.builder.emit(relax.op.split(x, [1], axis)), 0),
+            pad,
+        ]
+        if shape[axis] < 2:
+            makers.pop(5)
+        return self.random.choice(makers)()
+
+
+def test_random_clusters_stay_exact_and_never_cost_more():
+    pairs = []
+    moved = 0
+    for seed in range(120):
+        before = Drawn(seed).module()
+        after = SINK(before)
+        relax.analysis.well_formed(after)
+        tvm.ir.assert_structural_equal(SINK(after), after)
+        assert sum(permutes(after)) <= sum(permutes(before)) and len(permutes(after)) <= len(permutes(before))
+        moved += not tvm_ffi.structural_equal(before, after)
+        inputs = [np.random.default_rng(seed).normal(size=[int(e) for e in p.ty.shape.values]).astype("float32")
+                  for p in before["main"].params]  # fmt: skip
+        pairs.append(Pair(before, after, inputs))
+    assert moved > 40
+    for first in range(0, len(pairs), 30):
+        check_many(pairs[first : first + 30])
