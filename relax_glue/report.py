@@ -53,6 +53,8 @@ class RegionSummary:
 
 
 def _type(ty: relax.Type) -> str:
+    if isinstance(ty, relax.TupleType):
+        return f"({', '.join(map(_type, ty.fields))})"
     shape = getattr(ty, "shape", None)
     values = getattr(shape, "values", None)
     extents = ", ".join(str(getattr(e, "value", e)) for e in values) if values is not None else "?"

@@ -105,6 +105,28 @@ def test_every_function_by_its_own_name() -> None:
     ]
     outside = partition_with_report(Functions)[1].outside
     assert [(o.op, o.name, o.function) for o in outside] == [("call of helper", "b", "encode")]
+    assert outside[0].reason == "TensorRT has no layer for a call to a function, helper"
+    assert "inline the function" in outside[0].hint
+
+
+def test_a_kernel_and_a_packed_function_are_named() -> None:
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        y = emit(op.erf(x))
+        call = relax.Call(tvm.ir.Op.get("relax.call_pure_packed"), [relax.ExternFunc("mine"), y], None, [x.ty])
+        return emit(call)
+
+    _, report = partition_with_report(relax.transform.LegalizeOps()(build(make, x=(2, 3))))
+    assert [o.reason for o in report.outside] == [
+        "TensorRT has no layer for a TIR kernel, erf",
+        "TensorRT has no layer for a packed function, mine",
+    ]
+    assert all(o.hint for o in report.outside)
+
+
+def test_a_region_that_returns_a_tuple_tells_its_items() -> None:
+    mod = build(lambda emit, x: relax.Tuple([emit(op.split(x, 2)), emit(op.exp(x))]), x=(4,))
+    _, report = partition_with_report(mod)
+    assert [r.outputs for r in report.regions] == [["(float32(2), float32(2))", "float32(4)"]]
 
 
 def test_a_name_that_is_taken_is_not_used_again() -> None:

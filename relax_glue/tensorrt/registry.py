@@ -109,9 +109,30 @@ class Registry:
         name = getattr(call.op, "name", None)
         found = self.converters.get(name) if name else None
         if found is None:
-            return Refusal(
-                f"TensorRT has no layer for {name or 'a call to a function'}",
-                "it stays with TVM; rewrite it in terms of operators that TensorRT has, if it cuts the model",
-            )
+            return _no_layer(call)
         said = found.accepts(call)
         return Refusal(said) if isinstance(said, str) else said
+
+
+_KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad")
+_PACKED_CALLS = ("relax.call_packed", "relax.call_pure_packed", "relax.call_dps_packed")
+
+
+def _no_layer(call: relax.Call) -> Refusal:
+    """Say why no converter is there for a call, and what can be done."""
+    name = getattr(call.op, "name", None)
+    if name is None:
+        callee = getattr(call.op, "name_hint", None) or getattr(call.op, "global_symbol", "a closure")
+        hint = "its own operators are offloaded by themselves; inline the function to join them with those around it"
+        return Refusal(f"TensorRT has no layer for a call to a function, {callee}", hint)
+    if name in _KERNEL_CALLS:
+        kernel = getattr(call.args[0], "name_hint", call.args[0])
+        hint = "optimise the model before its operators are legalised to kernels"
+        return Refusal(f"TensorRT has no layer for a TIR kernel, {kernel}", hint)
+    if name in _PACKED_CALLS:
+        function = getattr(call.args[0], "global_symbol", call.args[0])
+        return Refusal(f"TensorRT has no layer for a packed function, {function}", "write it in Relax operators")
+    return Refusal(
+        f"TensorRT has no layer for {name}",
+        "it stays with TVM; rewrite it in terms of operators that TensorRT has, if it cuts the model",
+    )
