@@ -13,6 +13,7 @@ from tvm import relax
 from relax_glue.errors import ModelImportError
 
 from .naming import last_line
+from .torch_repairs import convert_map
 
 
 def from_torch(exported_program: Any) -> tvm.IRModule:
@@ -48,7 +49,9 @@ def from_torch(exported_program: Any) -> tvm.IRModule:
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            mod = from_exported_program(exported_program, keep_params_as_input=False)
+            mod = from_exported_program(exported_program, custom_convert_map=convert_map())
+        except ModelImportError:
+            raise
         except Exception as error:
             raise ModelImportError(f"the exported program cannot be imported: {last_line(error)}") from error
     return _own_constants(mod)

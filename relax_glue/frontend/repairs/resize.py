@@ -243,12 +243,12 @@ def _along_axes(
             x = node.emit(relax.op.take(x, relax.const(index, "int64"), axis))
             continue
         matrix = sampling.weights(extents[axis], sizes[axis], scales[axis]).astype(dtype)
-        x = node.emit(_times(x, matrix, axis, len(extents)))
+        x = node.emit(times(x, matrix, axis, len(extents)))
     return x
 
 
-def _times(x: relax.Expr, matrix: np.ndarray, axis: int, rank: int) -> relax.Expr:
-    """Multiply by a matrix along an axis."""
+def times(x: relax.Expr, matrix: np.ndarray, axis: int, rank: int) -> relax.Expr:
+    """Multiply by a matrix (extent, size) along an axis of a tensor of this rank."""
     weights = relax.const(matrix, matrix.dtype.name)
     if axis == rank - 1:
         return relax.op.matmul(x, weights)

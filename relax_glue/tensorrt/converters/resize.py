@@ -180,6 +180,9 @@ def _accepts_grid_sample(call: relax.Call) -> Refusal | str | None:
     lone = not all(isinstance(extent, tvm.tirx.IntImm) and int(extent) > 1 for extent in known[2:])
     if str(call.attrs.padding_mode) == "reflection" and bool(call.attrs.align_corners) and lone:
         return "reflection between the corners of an extent that is 1 or symbolic"
+    grid = extents(call.args[1].ty) or []
+    if len(grid) != 4 or not isinstance(grid[1], tvm.tirx.IntImm) or int(grid[1]) != 2:
+        return f"the grid is {call.args[1].ty}; it has to have its two coordinates along axis 1, as (N, 2, H, W)"
     if len({dtype_of(arg) for arg in call.args}) > 1:
         return f"the grid is {dtype_of(call.args[1])}, the data {dtype_of(call.args[0])}"
     return None

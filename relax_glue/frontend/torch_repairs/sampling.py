@@ -1,0 +1,117 @@
+"""Upsampling and grid_sample.
+
+relax.image.resize2d takes the ratio of the sizes for the scale, and for nearest the centre of a pixel. PyTorch floors
+for nearest, and goes by the factor where one is given: 1.5 on 5 gives 7, and the scale stays 1.5. What resize2d does
+not compute is a fixed map along each axis all the same: a take for nearest, else a product with a constant matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax, tirx
+
+from ..repairs.resize import METHODS, Sampling, times
+from .node import TorchNode
+
+_GRID_METHODS = ("bilinear", "nearest", "bicubic")
+_GRID_PADDING = ("zeros", "border", "reflection")
+
+
+def upsample(mode: str) -> Callable[[TorchNode], relax.Expr | None]:
+    """Return the repair of upsample_*2d for one ONNX mode: nearest, linear or cubic."""
+
+    def convert(node: TorchNode) -> relax.Expr | None:
+        x = node["input"]
+        sizes, extents = node.result_shape[2:], x.ty.shape.values[2:]
+        known = [int(extent) for extent in extents if isinstance(extent, tirx.IntImm)]
+        if len(known) != 2 or not all(isinstance(size, int) for size in sizes):
+            return None
+        scales = _scales(node, known, sizes)
+        coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
+        if node.arguments.get("align_corners"):
+            coordinates = "align_corners"
+        if _is_native(mode, coordinates, known, sizes, scales):
+            return node.emit(
+                relax.op.image.resize2d(
+                    x,
+                    sizes,
+                    layout="NCHW",
+                    method=METHODS[mode],
+                    coordinate_transformation_mode=coordinates,
+                    rounding_method="floor" if mode == "nearest" else "round",
+                    cubic_alpha=-0.75,
+                )
+            )
+        sampling = Sampling(mode, coordinates, "floor", -0.75, False)
+        for axis, (extent, size, scale) in enumerate(zip(known, sizes, scales, strict=True), 2):
+            if mode == "nearest":
+                x = node.emit(relax.op.take(x, relax.const(_nearest(extent, size, scale), "int64"), axis))
+                continue
+            x = node.emit(times(x, sampling.weights(extent, size, scale).astype(str(x.ty.dtype)), axis, 4))
+        return x
+
+    return convert
+
+
+def _scales(node: TorchNode, extents: list[int], sizes: tuple[int, ...]) -> list[float]:
+    factors = node.arguments.get("scale_factors")
+    if factors:
+        return [float(factor) for factor in factors]
+    return [size / extent for extent, size in zip(extents, sizes, strict=True)]
+
+
+def _is_native(mode: str, coordinates: str, extents: list[int], sizes: tuple[int, ...], scales: list[float]) -> bool:
+    """Tell whether resize2d computes exactly this."""
+    if coordinates == "align_corners":
+        return 1 not in sizes
+    pairs = list(zip(extents, sizes, scales, strict=True))
+    if mode == "nearest":  # by whole numbers no rounding of a position can fall on the other side
+        return all(size % extent == 0 and scale == size // extent for extent, size, scale in pairs)
+    return all(abs(extent * scale - size) < 1e-6 * size for extent, size, scale in pairs)
+
+
+def _nearest(extent: int, size: int, scale: float) -> np.ndarray:
+    """Return the index that each output copies, with PyTorch's rounding: in float32."""
+    places = np.floor(np.arange(size, dtype="float32") * np.float32(1 / scale))
+    return np.minimum(places, extent - 1).astype("int64")
+
+
+def upsample_antialias(node: TorchNode) -> relax.Expr | None:
+    """Bilinear with antialias as two products with constant matrices; TVM leaves the antialias out."""
+    x = node["self"]
+    extents = x.ty.shape.values[2:]
+    if node["align_corners"] or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return None
+    known = [int(extent) for extent in extents]
+    sizes = node.result_shape[2:]
+    given = [node.arguments.get(name) for name in ("scales_h", "scales_w")]
+    factors = _scales(node, known, sizes) if None in given else [float(factor or 1) for factor in given]
+    for axis, (extent, size, factor) in enumerate(zip(known, sizes, factors, strict=True), 2):
+        x = node.emit(times(x, _triangles(extent, size, factor).astype(str(x.ty.dtype)), axis, 4))
+    return x
+
+
+def _triangles(extent: int, size: int, scale: float) -> np.ndarray:
+    """Return the matrix (extent, size) of triangles that widen when the image shrinks."""
+    width = max(1.0, 1 / scale)
+    centres = (np.arange(size) + 0.5) / scale
+    distance = np.abs(np.arange(extent)[:, None] + 0.5 - centres) / width
+    weights = np.maximum(0.0, 1 - distance)
+    return weights / weights.sum(axis=0)
+
+
+def grid_sample(node: TorchNode) -> relax.Expr:
+    """grid_sample with the grid as (N, 2, H, W), which Relax wants; TVM hands on PyTorch's (N, H, W, 2) unchanged."""
+    grid = node.emit(relax.op.permute_dims(node["grid"], [0, 3, 1, 2]))
+    return node.emit(
+        relax.op.image.grid_sample(
+            node["input"],
+            grid,
+            method=_GRID_METHODS[int(node["interpolation_mode"])],
+            layout="NCHW",
+            padding_mode=_GRID_PADDING[int(node["padding_mode"])],
+            align_corners=bool(node["align_corners"]),
+        )
+    )
