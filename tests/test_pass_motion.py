@@ -261,13 +261,12 @@ def permutes(mod: tvm.IRModule) -> list[int]:
 
 
 class Drawn:
-    """A random module over a few shapes, so that values meet, with every third operator a permute."""
+    """A random module over a few shapes, so that values meet, with more permutes than anything else."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.builder = relax.BlockBuilder()
-        self.rank = self.random.choice([2, 3, 4])
-        extents = [self.random.choice([1, 2, 3, 4]) for _ in range(self.rank)]
+        extents = [self.random.choice([1, 2, 3, 4]) for _ in range(self.random.choice([2, 3, 4]))]
         self.params = [relax.Var(f"x{k}", relax.TensorType(extents, "float32")) for k in range(2)]
         self.values: list[relax.Expr] = list(self.params)
 
@@ -287,39 +286,44 @@ class Drawn:
         x = self.random.choice(self.values[-4:])
         shape = self.shape(x)
         if self.random.random() < 0.4:
-            axes = list(range(self.rank))
-            self.random.shuffle(axes)
-            return relax.op.permute_dims(x, axes)
-        axis = self.random.randrange(self.rank)
-        return self.random.choice([self.pair, self.constant, self.single])(x, shape, axis)
+            return relax.op.permute_dims(x, self.random.sample(range(len(shape)), len(shape)))
+        return self.random.choice([self.pair, self.constant, self.single])(x, shape)
 
-    def pair(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
-        partner = self.random.choice([v for v in self.values if self.shape(v) == shape])
+    def pair(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
         if self.random.random() < 0.4:
-            return relax.op.concat([x, partner], axis)
-        return self.random.choice([relax.op.add, relax.op.subtract, relax.op.maximum])(x, partner)
+            same = self.random.choice([v for v in self.values if self.shape(v) == shape])
+            return relax.op.concat([x, same], self.random.randrange(len(shape)))
+        fitting = [v for v in self.values if self.broadcasts(self.shape(v), shape)]
+        make = self.random.choice([relax.op.add, relax.op.subtract, relax.op.maximum])
+        return make(*self.random.sample([x, self.random.choice(fitting)], 2))
 
-    def constant(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
-        own = shape[self.random.randrange(self.rank) :]
+    def broadcasts(self, own: list[int], shape: list[int]) -> bool:
+        return len(own) <= len(shape) and all(a in (1, b) for a, b in zip(own[::-1], shape[::-1], strict=False))
+
+    def constant(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
+        own = shape[self.random.randrange(len(shape)) :]
         own = [e if self.random.random() < 0.6 else 1 for e in own]
         c = relax.const(np.arange(np.prod(own), dtype="float32").reshape(own))
         return relax.op.subtract(*self.random.sample([x, c], 2))
 
-    def single(self, x: relax.Expr, shape: list[int], axis: int) -> relax.Expr:
-        def pad() -> relax.Expr:
-            return relax.op.nn.pad(x, [int(k == 2 * axis) for k in range(2 * self.rank)], "constant", 0.5)
-
+    def single(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
+        rank = len(shape)
+        axis = self.random.randrange(rank)
+        extent = shape[axis]
         makers = [
             lambda: relax.op.nn.relu(x),
-            lambda: relax.op.nn.softmax(x, axis - self.rank),
+            lambda: relax.op.nn.softmax(x, axis - rank),
             lambda: relax.op.max(x, axis, keepdims=True),
             lambda: relax.op.flip(x, axis),
-            lambda: relax.op.strided_slice(x, [axis], [shape[axis] // 2], [shape[axis]]),
-            lambda: relax.TupleGetItem(self.builder.emit(relax.op.split(x, [1], axis)), 0),
-            pad,
+            lambda: relax.op.strided_slice(x, [axis], [extent // 2], [extent]),
+            lambda: relax.op.nn.pad(x, [int(k == 2 * axis) for k in range(2 * rank)], "constant", 0.5),
+            lambda: relax.op.take(x, relax.const(np.array([extent - 1, 0], "int64")), axis),
+            lambda: relax.op.nn.prelu(x, relax.const(np.linspace(-1, 1, extent, dtype="float32")), axis),
         ]
-        if shape[axis] < 2:
-            makers.pop(5)
+        if extent > 1:
+            makers.append(lambda: relax.TupleGetItem(self.builder.emit(relax.op.split(x, [1], axis)), 1))
+        if rank > 2:
+            makers.append(lambda: relax.op.sum(x, axis, keepdims=False))
         return self.random.choice(makers)()
 
 
