@@ -66,7 +66,7 @@ def fold_constants(
         tuple(sorted(EVALUATORS)),
         "f(constants) -> constant",
         apply,
-        EXACT if allowed == (EXACT,) or integers_only else FLOAT_REASSOC,
+        FLOAT_REASSOC if FLOAT_REASSOC in allowed and not integers_only else EXACT,
         FOLD,
         source="C01, C04, C05",
     )
@@ -122,7 +122,13 @@ FOLD_EMPTY = Rule(
     source="S12; apache/tvm issue 19532",
 )
 
-RULES = RuleSet.of(fold_constants(), FOLD_EMPTY)
+
+def constant_rules(soundness: Sequence[str] = (EXACT, FLOAT_REASSOC), max_growth: int = MAX_GROWTH) -> RuleSet:
+    """Return the rules that compute what the soundness classes allow; see `fold_constants`."""
+    return RuleSet.of(fold_constants(max_growth, soundness), FOLD_EMPTY)
+
+
+RULES = constant_rules()
 
 
 def FoldConstants(
@@ -146,4 +152,4 @@ def FoldConstants(
     stats : RewriteStats, optional
         Where to count what the rules do.
     """
-    return rule_pass("FoldConstants", RuleSet.of(fold_constants(max_growth, soundness), FOLD_EMPTY), exclude, stats)
+    return rule_pass("FoldConstants", constant_rules(soundness, max_growth), exclude, stats)

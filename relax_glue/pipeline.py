@@ -153,7 +153,7 @@ def pipeline_passes(
 
 
 def _step_pass(
-    step: Step, left_out: Collection[str], soundness: Iterable[str], stats: RewriteStats | None
+    step: Step, left_out: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
 ) -> tvm.transform.Pass | None:
     kept = [name for name in step.passes if name not in left_out]
     if kept == ["ConvertToDataflow"]:
@@ -163,17 +163,24 @@ def _step_pass(
     if not kept:
         return None
     if step is FOLDING:
-        rules = reduce(add, [FAMILIES[name].without(left_out) for name in kept])
+        rules = reduce(add, [_rules(name, left_out, soundness) for name in kept])
         made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
         return until_symbols_are_bound(made) if "FoldShapes" in kept else made
-    return _settling_pass(kept, left_out, tuple(soundness), stats)
+    return _settling_pass(kept, left_out, soundness, stats)
+
+
+def _rules(name: str, left_out: Collection[str], soundness: Sequence[str]) -> RuleSet:
+    """Return the rules of a family that are asked for."""
+    # without float_reassoc constants are folded all the same, by the operators that keep every bit
+    family = constants.constant_rules(soundness) if name == "FoldConstants" else FAMILIES[name]
+    return family.without(left_out).sound(*soundness)
 
 
 def _settling_pass(
     kept: Sequence[str], left_out: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
 ) -> tvm.transform.Pass:
     """Make the pass that applies the rules, converts layouts and moves permutes until nothing changes."""
-    families = {name: FAMILIES[name].without(left_out).sound(*soundness) for name in kept if name in FAMILIES}
+    families = {name: _rules(name, left_out, soundness) for name in kept if name in FAMILIES}
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
 

@@ -242,6 +242,16 @@ def test_soundness_classes_widen_and_narrow() -> None:
     assert "relax.clip" in wide and "relax.minimum" not in wide
 
 
+def test_exact_rules_fold_what_keeps_every_bit() -> None:
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        moved = emit(op.permute_dims(const(np.arange(6.0).reshape(2, 3))))
+        return op.multiply(op.add(x, moved), emit(op.exp(const(np.ones((3, 2))))))
+
+    narrow = ops(relax_glue.canonicalize(build(make, x=(3, 2)), soundness=EXACT))
+    assert narrow == ["relax.exp", "relax.add", "relax.multiply"]
+    assert ops(relax_glue.canonicalize(build(make, x=(3, 2)))) == ["relax.add", "relax.multiply"]
+
+
 def test_exact_rules_keep_every_bit() -> None:
     mod = model()
     x = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype("float32")
