@@ -592,6 +592,10 @@ class TestResize:
         )
         assert layer_types(network) == ["SHUFFLE", "GRID_SAMPLE"]
 
+    def test_a_grid_with_its_coordinates_last_is_refused(self):
+        said = reason(lambda x, g: op.image.grid_sample(x, g), numbers(1, 3, 4, 5), numbers(1, 6, 7, 2))
+        assert "it has to have its two coordinates along axis 1" in said
+
 
 class TestAffineGrid:
     @pytest.mark.parametrize("align", [True, False])
