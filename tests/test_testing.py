@@ -24,6 +24,7 @@ from relax_glue.testing import (
     fuzz_examples,
     modules,
 )
+from relax_glue.testing.equivalence import _refines
 
 quickly = settings(
     max_examples=150,
@@ -183,3 +184,18 @@ def test_the_number_of_examples_comes_from_the_environment(monkeypatch: pytest.M
     monkeypatch.setenv("RELAX_GLUE_FUZZ", "many")
     with pytest.raises(ValueError, match="RELAX_GLUE_FUZZ is 'many'"):
         fuzz_examples(7)
+
+
+def test_extents_of_results_are_compared_by_proof() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    one, zero = (tvm.tirx.IntImm("int64", value) for value in (1, 0))
+    written = [tvm.tirx.min(one, n) - tvm.tirx.min(zero, n), tvm.tirx.min(one, n), n]
+    plain, simplified, other = (identity_typed(n, extent) for extent in written)
+    assert _refines(plain, simplified) and _refines(simplified, plain)
+    assert not _refines(plain, other)
+
+
+def identity_typed(n: tvm.tirx.Var, extent: tvm.tirx.PrimExpr) -> relax.Function:
+    """Return a function of x (n,) with the result type (extent,)."""
+    x = relax.Var("x", relax.TensorType((n,), "float32"))
+    return relax.Function([x], x, relax.TensorType((extent,), "float32"))
