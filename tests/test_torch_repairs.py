@@ -88,6 +88,7 @@ INDEXING = {
     "scatter into a part": lambda x: x.scatter(1, torch.ones(2, 1, 3, 4, dtype=torch.long), x[:, :1, 1:, 1:]),
     "scatter and add": lambda x: x.scatter_add(1, torch.zeros(2, 3, 4, 5, dtype=torch.long), x),
     "scatter the largest": lambda x: x.scatter_reduce(1, torch.zeros(2, 3, 4, 5, dtype=torch.long), x, "amax"),
+    "repeat each so often": lambda x: x.repeat_interleave(torch.tensor([1, 0, 2, 3]), 2, output_size=6),
     "indices of a triangle": lambda x: (torch.triu_indices(4, 4), torch.tril_indices(3, 3), x),
 }
 
@@ -105,7 +106,13 @@ ARITHMETIC = {
     "erfc": torch.erfc,
     "hypot": lambda x: torch.hypot(x, x + 1),
     "floor division": lambda x: (x.long() // 2, x.int() // -3, x // 0.3, x.long() // x.abs().long().add(1)),
-    "division of integers": lambda x: torch.div(x.long() * 5, 3, rounding_mode="trunc"),
+    "division by a number": lambda x: (
+        torch.div(x.long() * 5, 3, rounding_mode="trunc"),
+        torch.div(x * 9, 2, rounding_mode="floor"),
+        torch.div(x * 9, 2, rounding_mode="trunc"),
+    ),
+    "distances": lambda x: torch.cdist(x, x + 1),
+    "k-th smallest": lambda x: (*x.kthvalue(2, 1), *x.kthvalue(1, -1, keepdim=True)),
     "shifts": lambda x: (x.long() << 2, x.int() >> 1, x.long() << x.abs().long()),
     "elu and its kin": lambda x: (F.elu(x, 0.5), F.selu(x), F.celu(x, 0.5), F.elu(x * 100)),
     "group norm without weights": lambda x: F.group_norm(x, 4),

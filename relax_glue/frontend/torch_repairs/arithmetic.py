@@ -41,10 +41,21 @@ def any_(node: TorchNode) -> relax.Expr:
 
 def min_dim(node: TorchNode) -> relax.Expr:
     """Min along an axis with its place, as topk; TVM has max only."""
+    return _smallest(node, 1)
+
+
+def kthvalue(node: TorchNode) -> relax.Expr:
+    """The k-th smallest with its place, which TVM does not have: the last of the k smallest."""
+    return _smallest(node, int(node["k"]))
+
+
+def _smallest(node: TorchNode, k: int) -> relax.Expr:
     x = node["self"]
     axis = node.axis("dim", x)
-    found = node.emit(relax.op.topk(x, 1, axis, "both", False, "int64"))
+    found = node.emit(relax.op.topk(x, k, axis, "both", False, "int64"))
     results = [node.emit(relax.TupleGetItem(found, item)) for item in (0, 1)]
+    if k > 1:
+        results = [node.emit(relax.op.strided_slice(result, [axis], [k - 1], [k])) for result in results]
     if not node["keepdim"]:
         results = [node.emit(relax.op.squeeze(result, [axis])) for result in results]
     return node.emit(relax.Tuple(results))
@@ -103,13 +114,28 @@ def floor_divide(node: TorchNode) -> relax.Expr:
 
 
 def divide(node: TorchNode) -> relax.Expr | None:
-    """Division of integers rounded to a mode, for the reason given at `floor_divide`."""
-    x = node["self"]
-    if not is_integer(x) or isinstance(node["other"], (float, relax.Expr)):
+    """Division by a number rounded to a mode, for the reason given at `floor_divide`."""
+    x, other, mode = node["self"], node["other"], node["rounding_mode"]
+    if isinstance(other, relax.Expr) or (is_integer(x) and isinstance(other, float)):
         return None
-    if node["rounding_mode"] == "floor":
+    if mode == "floor":
         return floor_divide(node)
-    return node.emit(relax.op.divide(x, as_tensor(node["other"], x))) if node["rounding_mode"] == "trunc" else None
+    if mode != "trunc":
+        return None
+    quotient = node.emit(relax.op.divide(x, as_tensor(other, x)))
+    return quotient if is_integer(x) else node.emit(relax.op.trunc(quotient))
+
+
+def cdist(node: TorchNode) -> relax.Expr | None:
+    """Euclidean distances between the rows of two matrices, which TVM does not have."""
+    if node["p"] != 2:
+        return None
+    rows, columns = node["x1"], node["x2"]
+    rows = node.emit(relax.op.expand_dims(rows, [rows.ty.ndim - 1]))
+    columns = node.emit(relax.op.expand_dims(columns, [columns.ty.ndim - 2]))
+    difference = node.emit(relax.op.subtract(rows, columns))
+    squares = node.emit(relax.op.multiply(difference, difference))
+    return node.emit(relax.op.sqrt(node.emit(relax.op.sum(squares, [-1]))))
 
 
 def exp2(node: TorchNode) -> relax.Expr:

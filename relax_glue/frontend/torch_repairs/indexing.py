@@ -263,6 +263,19 @@ def unfold(node: TorchNode) -> relax.Expr | None:
     return node.emit(relax.op.permute_dims(cut, [*order, axis + 1]))
 
 
+def repeat_interleave(node: TorchNode) -> relax.Expr | None:
+    """The index that repeats element i so many times, which TVM does not have: how many ends lie at or before it."""
+    repeats, count = node["repeats"], node.result_shape[0]
+    if not isinstance(count, int):
+        return None
+    ends = node.emit(relax.op.cumsum(repeats, 0))
+    places = relax.const(np.arange(count), str(repeats.ty.dtype))
+    passed = node.emit(
+        relax.op.less_equal(node.emit(relax.op.expand_dims(ends, [0])), node.emit(relax.op.expand_dims(places, [1])))
+    )
+    return node.emit(relax.op.sum(node.emit(relax.op.astype(passed, str(repeats.ty.dtype))), [1]))
+
+
 def scatter(node: TorchNode) -> relax.Expr:
     """scatter, whose source may be larger than the index, cut to it; TVM hands it on as it is, and Relax refuses."""
     return _scatter(node, "update")
