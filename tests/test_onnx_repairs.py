@@ -300,3 +300,10 @@ def test_operators_that_onnx_defines_as_functions_are_expanded() -> None:
     values = normal(5)
     found = run_relax(from_onnx(one_node("Swish", [values], [], 24)), [values])[0]
     np.testing.assert_allclose(found, values / (1 + np.exp(-values)), rtol=1e-5)
+
+
+def test_cum_sum_of_booleans_counts() -> None:
+    mask = np.array([[True, False, True], [True, True, True]])
+    (counts,) = run_relax(from_onnx(one_node("CumSum", [mask], [np.array(1)])), [mask])
+    np.testing.assert_array_equal(counts, mask.cumsum(1))
+    assert counts.dtype == np.int64

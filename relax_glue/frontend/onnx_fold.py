@@ -182,9 +182,15 @@ class _Sweep:
                 opset_imports=list(self.model.opset_import),
                 ir_version=self.model.ir_version,
             )
-        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-            # An operator of another domain, or a shape at odds with the file. The import that follows names
-            # the node if this matters, so nothing is lost by knowing less here.
+        except (
+            onnx.defs.SchemaError,
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            RuntimeError,
+            ValueError,
+        ):
+            # An operator of another domain, a type it does not take, or a shape at odds with the file. The import
+            # that follows names the node if this matters, so nothing is lost by knowing less here.
             return
         self.types.update(found)
 

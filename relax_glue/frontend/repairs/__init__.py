@@ -28,6 +28,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "Cast": movement.cast,
         "Clip": arithmetic.clip,
         "ConvTranspose": layers.conv_transpose,
+        "CumSum": arithmetic.cum_sum,
         "Dropout": layers.first_result_only,
         "Einsum": arithmetic.einsum,
         "Elu": arithmetic.elu,

@@ -124,6 +124,12 @@ def is_inf(node: OnnxNode) -> relax.Expr | None:
     return relax.op.equal(x, scalar(signs[0] * np.inf, dtype_of(x)))
 
 
+def cum_sum(node: OnnxNode) -> None:
+    """CumSum of booleans counts in int64: ONNX has none, but PyTorch's older exporter writes `mask.cumsum(1)` so."""
+    if str(node.inputs[0].ty.dtype) == "bool":
+        node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "int64"))
+
+
 def elu(node: OnnxNode) -> relax.Expr | None:
     """Elu in any float type; TVM's constants are float32, so that a float16 model is refused."""
     return _elu(node.inputs[0], node.attrs.get("alpha", 1.0))
