@@ -120,6 +120,8 @@ ARITHMETIC = {
 }
 
 SAMPLING = {
+    "adaptive max pool": lambda x: (F.adaptive_max_pool2d(x, 1), F.adaptive_max_pool2d(x, (2, 3))),
+    "adaptive max pool of three axes": lambda x: F.adaptive_max_pool3d(x, (3, 2, 5)),
     "nearest": lambda x: F.interpolate(x, scale_factor=2),
     "nearest to a smaller size": lambda x: F.interpolate(x, size=(3, 4)),
     "nearest to an odd size": lambda x: F.interpolate(x, size=(7, 11)),

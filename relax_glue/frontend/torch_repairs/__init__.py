@@ -1,8 +1,8 @@
 """What TVM's importer of exported programs gets wrong or does not have, and how it is imported instead.
 
-This is the one place for it. Each function takes a `TorchNode` and returns the Relax expression of the same meaning,
-or None to leave the node to TVM's converter. Each docstring tells the fault, and each is a test in
-tests/test_torch_repairs.py, against PyTorch.
+This is the one place for it. Each function takes a `TorchNode` and returns the Relax expression of the same meaning
+(a list of them for several results), or None to leave the node to TVM's converter. Each docstring tells the fault, and
+each is a test in tests/test_torch_repairs.py, against PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .node import TorchNode
 
 __all__ = ["REPAIRS", "TorchNode", "convert_map"]
 
-Repair = Callable[[TorchNode], "relax.Expr | None"]
+Repair = Callable[[TorchNode], Any]
 
 REPAIRS: Mapping[str, Repair] = MappingProxyType(
     {
@@ -30,6 +30,8 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "__rshift__.Tensor": arithmetic.shift(relax.op.right_shift),
         "_cdist_forward.default": arithmetic.cdist,
         "_upsample_bilinear2d_aa.default": sampling.upsample_antialias,
+        "adaptive_max_pool2d.default": sampling.adaptive_max_pool,
+        "adaptive_max_pool3d.default": sampling.adaptive_max_pool,
         "amax.default": arithmetic.reduce_by(relax.op.max),
         "amin.default": arithmetic.reduce_by(relax.op.min),
         "any.default": arithmetic.any_,

@@ -1,4 +1,4 @@
-"""Upsampling and grid_sample.
+"""Upsampling, adaptive pooling and grid_sample.
 
 relax.image.resize2d takes the ratio of the sizes for the scale, and for nearest the centre of a pixel. PyTorch floors
 for nearest, and goes by the factor where one is given: 1.5 on 5 gives 7, and the scale stays 1.5. What resize2d does
@@ -100,6 +100,33 @@ def _triangles(extent: int, size: int, scale: float) -> np.ndarray:
     distance = np.abs(np.arange(extent)[:, None] + 0.5 - centres) / width
     weights = np.maximum(0.0, 1 - distance)
     return weights / weights.sum(axis=0)
+
+
+def adaptive_max_pool(node: TorchNode) -> list[relax.Expr | None] | None:
+    """Adaptive max pooling, which TVM does not have: one axis after the other, the largest of each window."""
+    x = node["self"]
+    read = [user.args[1] for user in node.fx.users]
+    sizes = [int(size) for size in node["output_size"]]
+    first = x.ty.ndim - len(sizes)
+    if 1 in read or not all(isinstance(extent, tirx.IntImm) for extent in x.ty.shape.values[first:]):
+        return None
+    for axis, size in enumerate(sizes, first):
+        x = _largest_of_windows(node, x, axis, size)
+    return [x, None]
+
+
+def _largest_of_windows(node: TorchNode, x: relax.Expr, axis: int, size: int) -> relax.Expr:
+    shape = list(x.ty.shape.values)
+    extent = int(shape[axis])
+    if extent % size == 0:
+        windows = node.emit(relax.op.reshape(x, [*shape[:axis], size, extent // size, *shape[axis + 1 :]]))
+        return node.emit(relax.op.max(windows, [axis + 1]))
+    largest = []
+    for place in range(size):
+        begin, end = place * extent // size, -(-(place + 1) * extent // size)
+        window = node.emit(relax.op.strided_slice(x, [axis], [begin], [end]))
+        largest.append(node.emit(relax.op.max(window, [axis], True)))
+    return node.emit(relax.op.concat(largest, axis))
 
 
 def grid_sample(node: TorchNode) -> relax.Expr:
