@@ -122,13 +122,12 @@ class _Cluster:
 
     def survey(self, exact: bool) -> None:
         """Find the edges: what comes in, and what is used outside."""
+        for value in dict.fromkeys(v for node in self.nodes for v in self.followers(node)):
+            self._enter(value)
         for node in self.nodes:
-            for value in self.followers(node):
-                self._enter(value)
             for user, count in node.users.items():
                 self._leave(node, user, count, exact)
-            if self.graph.is_output(node):
-                self._leave_plain(v for _, v in self.graph.outputs if v.node is node)
+        self._leave_plain(v for _, v in self.graph.outputs if self.holds(v))
 
     def _add(self, source: Value, axes: Axes, to_inside: bool) -> None:
         self.edges[_Edge(source, axes, self.holds(source), to_inside)] = None
