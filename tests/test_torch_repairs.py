@@ -120,6 +120,14 @@ ARITHMETIC = {
 }
 
 SAMPLING = {
+    "average pool by its kernel": lambda x: (
+        F.avg_pool2d(x, 2, ceil_mode=True),
+        F.avg_pool1d(x[0], 2, padding=1),
+        F.avg_pool2d(x, 3, padding=1, divisor_override=2),
+        F.avg_pool2d(x, 3, 2, padding=1, count_include_pad=False),
+        F.avg_pool3d(x, 2),
+    ),
+    "max pool by its kernel": lambda x: (F.max_pool2d(x, 2, ceil_mode=True), F.max_pool3d(x, 2, padding=1)),
     "adaptive max pool": lambda x: (F.adaptive_max_pool2d(x, 1), F.adaptive_max_pool2d(x, (2, 3))),
     "adaptive max pool of three axes": lambda x: F.adaptive_max_pool3d(x, (3, 2, 5)),
     "nearest": lambda x: F.interpolate(x, scale_factor=2),

@@ -8,12 +8,13 @@ not compute is a fixed map along each axis all the same: a take for nearest, els
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 from tvm import relax, tirx
 
 from ..repairs.resize import METHODS, Sampling, times
-from .node import TorchNode
+from .node import TorchNode, as_tensor
 
 _GRID_METHODS = ("bilinear", "nearest", "bicubic")
 _GRID_PADDING = ("zeros", "border", "reflection")
@@ -127,6 +128,48 @@ def _largest_of_windows(node: TorchNode, x: relax.Expr, axis: int, size: int) ->
         window = node.emit(relax.op.strided_slice(x, [axis], [begin], [end]))
         largest.append(node.emit(relax.op.max(window, [axis], True)))
     return node.emit(relax.op.concat(largest, axis))
+
+
+def avg_pool(pool: Callable[..., relax.Expr]) -> Callable[[TorchNode], relax.Expr | None]:
+    """Return the repair of an average pooling with an empty stride, for the kernel's, or a divisor of its own.
+
+    PyTorch writes the empty list where an argument follows it: `avg_pool2d(x, 2, ceil_mode=True)`. TVM hands it on,
+    which Relax refuses, and drops the divisor.
+    """
+
+    def convert(node: TorchNode) -> relax.Expr | None:
+        kernel, divisor = node["kernel_size"], node.arguments.get("divisor_override")
+        if node["stride"] and divisor is None:
+            return None
+        x, ceil = node["self"], bool(node["ceil_mode"])
+        stride, counted = node["stride"] or kernel, True if divisor else bool(node["count_include_pad"])
+        if divisor and ceil:
+            return None
+        kept = {"padding": node["padding"], "ceil_mode": ceil, "count_include_pad": counted}
+        pooled = _batched(node, x, len(kernel), lambda batch: pool(batch, kernel, stride, **kept))
+        return pooled if divisor is None else node.emit(relax.op.multiply(pooled, as_tensor(prod(kernel) / divisor, x)))
+
+    return convert
+
+
+def max_pool(pool: Callable[..., relax.Expr]) -> Callable[[TorchNode], list[relax.Expr | None] | None]:
+    """Return the repair of a max pooling with an empty stride, for the reason given at `avg_pool`."""
+
+    def convert(node: TorchNode) -> list[relax.Expr | None] | None:
+        if node["stride"] or 1 in [user.args[1] for user in node.fx.users]:
+            return None
+        kernel, ceil = node["kernel_size"], bool(node["ceil_mode"])
+        kept = {"padding": node["padding"], "dilation": node["dilation"], "ceil_mode": ceil}
+        return [_batched(node, node["self"], len(kernel), lambda batch: pool(batch, kernel, kernel, **kept)), None]
+
+    return convert
+
+
+def _batched(node: TorchNode, x: relax.Expr, rank: int, pool: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+    """Pool a tensor that may lack the axis of the batch, which PyTorch lets one leave out."""
+    if x.ty.ndim == rank + 2:
+        return node.emit(pool(x))
+    return node.emit(relax.op.squeeze(node.emit(pool(node.emit(relax.op.expand_dims(x, [0])))), [0]))
 
 
 def grid_sample(node: TorchNode) -> relax.Expr:
