@@ -9,7 +9,16 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.blocks import is_closed
+
+
+def _unnested(block: relax.DataflowBlock) -> relax.DataflowBlock:
+    """Give what a match_cast casts a binding of its own: TVM's pass writes match_cast(f(x)) where f(x) has one use."""
+    casts = [binding for binding in block.bindings if isinstance(binding, relax.MatchCast)]
+    if all(isinstance(cast.value, relax.Var) for cast in casts):
+        return block
+    return write_block(read_block(block))
 
 
 def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
@@ -25,7 +34,7 @@ def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = [(var, f) for var, f in mod.functions_items() if isinstance(f, relax.Function)]
         closed = [(var, f) for var, f in functions if is_closed(f)]
-        after = convert(mod)
+        after = map_functions(convert(mod), lambda _, func: map_blocks(func, _unnested))
         if not closed:
             return after
         after = after.clone()
