@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import tvm
+from tvm import relax
 
 from relax_glue.ir import Extent, Graph, Node, Value
 from relax_glue.ir.views import emit_movement
@@ -271,7 +272,7 @@ class _Rebuild:
 def clusters(graph: Graph, exact: bool) -> list[_Cluster]:
     """Return the clusters of a graph that a permute touches, each with its edges found."""
     nodes = _by_dependency(graph)
-    operands = {node: found for node in nodes if (found := following(node, exact))}
+    operands = {node: found for node in nodes if not _is_whole(node, graph) and (found := following(node, exact))}
     root: dict[Node, Node] = {node: node for node in operands}
 
     def find(node: Node) -> Node:
@@ -287,6 +288,11 @@ def clusters(graph: Graph, exact: bool) -> list[_Cluster]:
     for node in operands:
         groups.setdefault(find(node), []).append(node)
     return [_Cluster(graph, group, operands) for group in groups.values() if any(map(_touches_permute, group))]
+
+
+def _is_whole(node: Node, graph: Graph) -> bool:
+    """Return whether the tuple of a split is used as such: no permute can stand behind it."""
+    return isinstance(node.ty, relax.TupleType) and graph.uses_of(node.value) > 0
 
 
 def _touches_permute(node: Node) -> bool:

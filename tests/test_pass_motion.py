@@ -343,3 +343,11 @@ def test_random_clusters_stay_exact_and_never_cost_more():
     assert moved > 40
     for first in range(0, len(pairs), 30):
         check_many(pairs[first : first + 30])
+
+
+def test_a_split_that_is_a_result_as_a_whole_stays_where_it_is():
+    """Its tuple cannot be permuted behind it; a motion that forgot this went on for ever."""
+    declines(
+        SINK,
+        script("a = R.permute_dims(x, axes=[3, 0, 2, 1])", "gv = R.split(a, 3, axis=3)", x=(3, 3, 6, 4)),
+    )
