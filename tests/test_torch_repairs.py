@@ -102,6 +102,7 @@ ARITHMETIC = {
     "cumsum of booleans": lambda x: ((x > 0).cumsum(1), (x > 0).int().cumsum(-1), x.cumsum(2)),
     "clamp of integers": lambda x: (x.long().clamp(min=0), x.int().clamp(max=1), x.long().clamp(-1, 1), x.clamp(0)),
     "booleans against numbers": lambda x: ((x > 0) == 0, (x > 0) != 0, (x > 0) == 1, x != 0),
+    "arithmetic of booleans": lambda x: ((x > 0) * (x < 1), (x > 1) + (x < 0), (x > 0) * x, (x > 0) + 1),
     "exp2": torch.exp2,
     "erfc": torch.erfc,
     "hypot": lambda x: torch.hypot(x, x + 1),

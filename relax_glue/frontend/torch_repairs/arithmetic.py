@@ -95,6 +95,28 @@ def clamp(node: TorchNode) -> relax.Expr | None:
     return x if high is None else node.emit(relax.op.minimum(x, as_tensor(high, x)))
 
 
+def of_booleans(
+    logic: Callable[..., relax.Expr], arithmetic: Callable[..., relax.Expr]
+) -> Callable[[TorchNode], relax.Expr | None]:
+    """Return the repair of arithmetic with booleans: of two it is logic, else they count as 0 and 1 of the result.
+
+    TVM keeps them booleans, which LLVM refuses: `(x > 0) * (x < 1)`, `(x > 0) + 1`.
+    """
+
+    def convert(node: TorchNode) -> relax.Expr | None:
+        x, other = node["self"], node["other"]
+        if str(x.ty.dtype) != "bool" or node.arguments.get("alpha", 1) != 1:
+            return None
+        result = str(node.fx.meta["val"].dtype).removeprefix("torch.")
+        if result == "bool":
+            return node.emit(logic(x, as_tensor(other, x)))
+        x = node.emit(relax.op.astype(x, result))
+        other = node.emit(relax.op.astype(other, result)) if isinstance(other, relax.Expr) else as_tensor(other, x)
+        return node.emit(arithmetic(x, other))
+
+    return convert
+
+
 def compare_bool(negated: bool) -> Callable[[TorchNode], relax.Expr | None]:
     """Return the repair of eq or ne between a boolean and a number; LLVM refuses TVM's comparison of the two."""
 
