@@ -142,6 +142,7 @@ SAMPLING = {
     ),
     "linear, corners": lambda x: F.interpolate(x, size=(9, 1), mode="bilinear", align_corners=True),
     "linear, antialias": lambda x: F.interpolate(x, size=(3, 9), mode="bilinear", antialias=True),
+    "cubic, antialias": lambda x: F.interpolate(x, size=(3, 9), mode="bicubic", antialias=True),
     "cubic by a factor that leaves a rest": lambda x: F.interpolate(x, scale_factor=1.3, mode="bicubic"),
     "linear of one axis": lambda x: F.interpolate(x.flatten(2), size=13, mode="linear"),
     "nearest of three axes": lambda x: F.interpolate(x[None], scale_factor=2),

@@ -86,13 +86,14 @@ class Sampling:
         taps = (0, 1) if self.mode == "linear" else (-1, 0, 1, 2)
         for tap in taps:
             index = first + tap
-            weight = self._kernel(np.abs(at - index))
+            weight = self.kernel(np.abs(at - index))
             if self.exclude_outside:
                 weight = np.where((index < 0) | (index >= extent), 0.0, weight)
             np.add.at(matrix, (np.clip(index, 0, extent - 1), np.arange(size)), weight)
         return matrix / matrix.sum(axis=0) if self.exclude_outside else matrix
 
-    def _kernel(self, distance: np.ndarray) -> np.ndarray:
+    def kernel(self, distance: np.ndarray) -> np.ndarray:
+        """Return the weight of an input at a distance, 0 or more, from the position."""
         if self.mode == "linear":
             return np.maximum(0.0, 1 - distance)
         a = self.cubic_a

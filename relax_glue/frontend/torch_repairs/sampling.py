@@ -79,27 +79,36 @@ def _nearest(extent: int, size: int, scale: float) -> np.ndarray:
     return np.minimum(places, extent - 1).astype("int64")
 
 
-def upsample_antialias(node: TorchNode) -> relax.Expr | None:
-    """Bilinear with antialias as two products with constant matrices; TVM leaves the antialias out."""
-    x = node["self"]
-    extents = x.ty.shape.values[2:]
-    if node["align_corners"] or not all(isinstance(extent, tirx.IntImm) for extent in extents):
-        return None
-    known = [int(extent) for extent in extents]
-    sizes = node.result_shape[2:]
-    given = [node.arguments.get(name) for name in ("scales_h", "scales_w")]
-    factors = _scales(node, known, sizes) if None in given else [float(factor or 1) for factor in given]
-    for axis, (extent, size, factor) in enumerate(zip(known, sizes, factors, strict=True), 2):
-        x = node.emit(times(x, _triangles(extent, size, factor).astype(str(x.ty.dtype)), axis, 4))
-    return x
+def upsample_antialias(mode: str) -> Callable[[TorchNode], relax.Expr | None]:
+    """Return the repair of upsampling with antialias, linear or cubic: two products with constant matrices.
+
+    TVM leaves the antialias out of linear, and has no cubic.
+    """
+
+    def convert(node: TorchNode) -> relax.Expr | None:
+        x = node["self"]
+        extents = x.ty.shape.values[2:]
+        if node["align_corners"] or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return None
+        known = [int(extent) for extent in extents]
+        sizes = node.result_shape[2:]
+        given = [node.arguments.get(name) for name in ("scales_h", "scales_w")]
+        factors = _scales(node, known, sizes) if None in given else [float(factor or 1) for factor in given]
+        for axis, (extent, size, factor) in enumerate(zip(known, sizes, factors, strict=True), 2):
+            matrix = _widening_kernels(mode, extent, size, factor)
+            x = node.emit(times(x, matrix.astype(str(x.ty.dtype)), axis, 4))
+        return x
+
+    return convert
 
 
-def _triangles(extent: int, size: int, scale: float) -> np.ndarray:
-    """Return the matrix (extent, size) of triangles that widen when the image shrinks."""
+def _widening_kernels(mode: str, extent: int, size: int, scale: float) -> np.ndarray:
+    """Return the matrix (extent, size) of kernels that widen when the image shrinks."""
     width = max(1.0, 1 / scale)
     centres = (np.arange(size) + 0.5) / scale
     distance = np.abs(np.arange(extent)[:, None] + 0.5 - centres) / width
-    weights = np.maximum(0.0, 1 - distance)
+    # Of cubic kernels PyTorch takes -0.5 here, as PIL does, and -0.75 where there is no antialias.
+    weights = Sampling(mode, "half_pixel", "floor", -0.5, False).kernel(distance)
     return weights / weights.sum(axis=0)
 
 
