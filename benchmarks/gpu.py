@@ -1,12 +1,12 @@
 """Real models as engines on a GPU: how right they are and how fast, beside an engine of TensorRT's own ONNX parser.
 
-    python benchmarks/gpu.py MODEL_FOLDER [--json FILE] [--only NAME ...] [--float16]
+    python benchmarks/gpu.py MODEL_FOLDER [--json FILE] [--only NAME ...] [--float16] [--disable PASS ...]
 
-MODEL_FOLDER holds `*.onnx`, `*.onnx.gz` and `*.relax` (with its `.npz`) files. For each: regions, build and load time,
-the largest difference from ONNX Runtime (or from TVM's LLVM build of the module as imported), the latency of one call
-of the VM with the results waited for, and of many calls in a row; for ONNX files the same of an engine that TensorRT's
-parser made of the same model with fixed shapes, enqueued and as a CUDA graph. Needs a GPU, TensorRT or TensorRT-RTX,
-and torch for the peer.
+MODEL_FOLDER holds `*.onnx`, `*.onnx.gz`, `*.tflite` and `*.relax` (with its `.npz`) files. For each: regions, build and
+load time, the largest difference from ONNX Runtime (or from TVM's LLVM build of the module as imported), the latency of
+one call of the VM with the results waited for, and of many calls in a row; for ONNX files the same of an engine that
+TensorRT's parser made of the same model with fixed shapes, enqueued and as a CUDA graph. Needs a GPU, TensorRT or
+TensorRT-RTX, and torch for the peer.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def load(path: Path) -> tuple[tvm.IRModule, Any]:
         import graphfile
 
         return graphfile.load(str(path)), None
+    if path.suffix == ".tflite":
+        return relax_glue.from_tflite(path), None
     import onnx
 
     if path.suffix == ".gz":
@@ -111,15 +113,15 @@ def half(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def measure(path: Path, float16: bool) -> dict[str, Any]:
+def measure(path: Path, float16: bool, disable: list[str]) -> dict[str, Any]:
     """Measure one model."""
     name = path.name.split(".")[0]
     mod, model = load(path)
     inputs = inputs_for(name, mod)
     right = reference(model, mod, inputs)
-    row: dict[str, Any] = {"model": name, "source": path.suffix, "float16": float16}
+    row: dict[str, Any] = {"model": name, "source": path.suffix, "float16": float16, "disable": disable}
     start = time.perf_counter()
-    optimized = relax_glue.optimize(half(mod) if float16 else mod)
+    optimized = relax_glue.optimize(half(mod) if float16 else mod, disable=disable)
     row["optimize_s"] = round(time.perf_counter() - start, 2)
     report = relax_glue.explain(optimized)
     row["outside"] = len(report.outside)
@@ -188,6 +190,11 @@ def peer(model: Any, inputs: list[np.ndarray], right: list[np.ndarray]) -> dict[
     return row
 
 
+def _options(arguments: list[str]) -> list[str]:
+    """Return the arguments without folders and files, which differ from machine to machine."""
+    return [a for a, before in zip(arguments[1:], arguments, strict=False) if "--json" not in (a, before)]
+
+
 def main() -> int:
     """Measure each model of the folder; one that fails is reported and does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -195,22 +202,23 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", type=Path)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--float16", action="store_true")
+    parser.add_argument("--disable", nargs="*", default=[], help="passes and rules to leave out")
     args = parser.parse_args()
     sys.path.insert(0, str(args.folder))
     provider = get_provider()
     found: dict[str, Any] = {
-        "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[2:]]),
+        "command": " ".join(["python benchmarks/gpu.py MODEL_FOLDER", *_options(sys.argv[1:])]),
         "tvm": tvm.__version__,
         "tensorrt": f"{provider.name} {provider.trt.__version__}",
         "gpu": tvm.cuda(0).device_name,
         "models": [],
     }
     failed = 0
-    for path in sorted(p for p in args.folder.iterdir() if p.suffix in (".onnx", ".gz", ".relax")):
+    for path in sorted(p for p in args.folder.iterdir() if p.suffix in (".onnx", ".gz", ".relax", ".tflite")):
         if args.only and path.name.split(".")[0] not in args.only:
             continue
         try:
-            row = measure(path, args.float16)
+            row = measure(path, args.float16, args.disable)
         except Exception as error:
             traceback.print_exc()
             row, failed = {"model": path.name, "failed": f"{type(error).__name__}: {error}"[:500]}, failed + 1
