@@ -25,6 +25,7 @@ def canonicalize(
     mod: tvm.IRModule,
     *,
     disable: Collection[str] = (),
+    enable: Collection[str] = (),
     soundness: Collection[str] = DEFAULT_SOUNDNESS,
     stats: RewriteStats | None = None,
 ) -> tvm.IRModule:
@@ -36,6 +37,9 @@ def canonicalize(
         A well-formed module with at least one Relax function; it is not changed. Region functions in it stay.
     disable : collection of str
         Passes ("CanonicalizeSplit") and rules ("slice-of-concat") to leave out.
+    enable : collection of str
+        Passes to run that are off by default: "ConvertLayout" and "SinkPermuteDims", which make channels-last models
+        channels-first; TensorRT chooses layouts itself, and on an H200 they gained nothing.
     soundness : collection of str
         Which rules may fire: "exact" ones keep every bit; "float_reassoc" ones may change the last bits of float
         arithmetic and the sign of a zero that it gives; "nan_sensitive" ones, which are off by default, may change what
@@ -53,15 +57,12 @@ def canonicalize(
     InvalidModuleError
         `mod` is no IRModule, has no Relax function, or is ill-formed.
     UnknownNameError
-        `disable` names neither a pass nor a rule.
+        `disable` names neither a pass nor a rule, or `enable` no pass that is off by default.
     """
-    return _canonicalize(check_module(mod), disable, soundness, stats)
+    return _canonicalize(check_module(mod), pipeline_passes(disable, soundness, stats, enable))
 
 
-def _canonicalize(
-    mod: tvm.IRModule, disable: Collection[str], soundness: Collection[str], stats: RewriteStats | None
-) -> tvm.IRModule:
-    steps = pipeline_passes(disable, soundness, stats)
+def _canonicalize(mod: tvm.IRModule, steps: list[tvm.transform.Pass]) -> tvm.IRModule:
     return tvm.transform.Sequential(steps, name="relax_glue.canonicalize")(mod)
 
 
@@ -114,6 +115,7 @@ def optimize(
     mod: tvm.IRModule,
     *,
     disable: Collection[str] = (),
+    enable: Collection[str] = (),
     soundness: Collection[str] = DEFAULT_SOUNDNESS,
     stats: RewriteStats | None = None,
     **partition_options: Any,
@@ -124,7 +126,7 @@ def optimize(
     ----------
     mod : tvm.IRModule
         A well-formed module; it is not changed.
-    disable, soundness, stats
+    disable, enable, soundness, stats
         As in `canonicalize`.
     **partition_options
         As in `partition`. Names of bindings are those of `mod`; a binding that a rule takes away cannot be excluded.
@@ -140,13 +142,15 @@ def optimize(
         As in `canonicalize` and `partition`.
     """
     options = PartitionOptions.of(partition_options)
-    return partition_with_report(_canonicalize(check_module(mod), disable, soundness, stats), options)[0]
+    steps = pipeline_passes(disable, soundness, stats, enable)
+    return partition_with_report(_canonicalize(check_module(mod), steps), options)[0]
 
 
 def explain(
     mod: tvm.IRModule,
     *,
     disable: Collection[str] = (),
+    enable: Collection[str] = (),
     soundness: Collection[str] = DEFAULT_SOUNDNESS,
     **partition_options: Any,
 ) -> Report:
@@ -156,7 +160,7 @@ def explain(
     ----------
     mod : tvm.IRModule
         A module as imported, or one that is partitioned already; it is not changed.
-    disable, soundness, **partition_options
+    disable, enable, soundness, **partition_options
         As in `optimize`; require_full_offload is ignored, since the report says what stays outside.
 
     Returns
@@ -170,7 +174,8 @@ def explain(
         As in `canonicalize` and `partition`.
     """
     options = PartitionOptions.of({**partition_options, "require_full_offload": False})
-    ready = mod if region_functions(check_module(mod)) else _canonicalize(mod, disable, soundness, None)
+    steps = pipeline_passes(disable, soundness, enable=enable)
+    ready = mod if region_functions(check_module(mod)) else _canonicalize(mod, steps)
     return partition_with_report(ready, options)[1]
 
 

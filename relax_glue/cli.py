@@ -102,6 +102,9 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disable", metavar="PASS", action="append", default=[], help="leave out a pass or a rule, by its name"
     )
+    parser.add_argument(
+        "--enable", metavar="PASS", action="append", default=[], help="run a pass that is off by default"
+    )
 
 
 def parse_input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]] | tuple[int | None, ...] | None:
@@ -151,7 +154,7 @@ def _load(args: argparse.Namespace) -> tvm.IRModule:
 def _explain(args: argparse.Namespace) -> None:
     import relax_glue
 
-    report = relax_glue.explain(_load(args), exclude_ops=args.exclude, disable=args.disable)
+    report = relax_glue.explain(_load(args), exclude_ops=args.exclude, disable=args.disable, enable=args.enable)
     text = _shown(report, args.json)
     if args.output is None:
         print(text)
@@ -165,7 +168,11 @@ def _optimize(args: argparse.Namespace) -> None:
     from .frontend import save
 
     mod = relax_glue.optimize(
-        _load(args), exclude_ops=args.exclude, disable=args.disable, require_full_offload=args.require_full_offload
+        _load(args),
+        exclude_ops=args.exclude,
+        disable=args.disable,
+        enable=args.enable,
+        require_full_offload=args.require_full_offload,
     )
     if args.output is None:
         print(mod.script())

@@ -82,6 +82,14 @@ class Step:
 SINK = "SinkPermuteDims"
 _ROUNDS = 100  # each lowers the bytes that permutes move; two or three are usual
 
+OFF_BY_DEFAULT = frozenset({"ConvertLayout", SINK})
+"""Passes of the pipeline that run only when they are enabled.
+
+Measured on an H200 with TensorRT-RTX 1.5 on four TFLite models (benchmarks/results/h200_tflite*.json): with a third of
+the layers three models are 1 to 5 % slower, since TensorRT chooses layouts itself, one is 8 % faster, and of that one
+TensorRT-RTX builds a wrong engine from a network that is right when evaluated layer by layer.
+"""
+
 FOLDING = Step(
     ("FoldShapes", "FoldConstants"),
     "known extents and values make the patterns of every later rule static, and dead users would keep "
@@ -101,8 +109,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(
         (*FAMILIES, SINK),
         "all families together: what one makes (a slice of a concat is a slice) another goes on with; only when they "
-        "are done are layouts converted, for a permute would hide a scale from its convolution, and permutes moved, "
-        "for each motion is to be worth it by what is left; both again until nothing moves",
+        "are done are layouts converted, where that is enabled, for a permute would hide a scale from its convolution, "
+        "and permutes moved, for each motion is to be worth it by what is left; both again until nothing moves",
     ),
 )
 
@@ -130,10 +138,27 @@ def check_disabled(disable: Iterable[str]) -> frozenset[str]:
     return names
 
 
+def check_enabled(enable: Iterable[str]) -> frozenset[str]:
+    """Return the names of passes to run that are off by default.
+
+    Raises
+    ------
+    UnknownNameError
+        A name is none of them.
+    """
+    names = frozenset(as_names("enable", enable))
+    for unknown in sorted(names - OFF_BY_DEFAULT):
+        raise UnknownNameError(
+            f"enable names {unknown!r}; what is off by default is {', '.join(sorted(OFF_BY_DEFAULT))}"
+        )
+    return names
+
+
 def pipeline_passes(
     disable: Collection[str] = (),
     soundness: Iterable[str] = DEFAULT_SOUNDNESS,
     stats: RewriteStats | None = None,
+    enable: Collection[str] = (),
 ) -> list[tvm.transform.Pass]:
     """Return the passes that bring a module to its canonical form, in order.
 
@@ -145,8 +170,10 @@ def pipeline_passes(
         The soundness classes of the rules to apply.
     stats : RewriteStats, optional
         Where to count what the rules do.
+    enable : collection of str
+        Passes to run that are off by default: `OFF_BY_DEFAULT`.
     """
-    left_out = check_disabled(disable)
+    left_out = check_disabled(disable) | (OFF_BY_DEFAULT - check_enabled(enable))
     classes = check_soundness(soundness)
     steps = [_step_pass(step, left_out, classes, stats) for step in PIPELINE]
     return [made for made in steps if made is not None]

@@ -391,3 +391,15 @@ def test_a_module_without_dataflow_blocks_or_work() -> None:
     report = relax_glue.explain(empty)
     assert (report.regions, report.outside) == ([], [])
     assert str(report) == "0 TensorRT regions, 0 of 0 operators"
+
+
+def test_layouts_are_converted_only_when_that_is_enabled() -> None:
+    def make(emit, x):
+        return op.nn.conv2d(x, const(np.ones((1, 1, 3, 4))), data_layout="NHWC", kernel_layout="HWIO")
+
+    mod = build(make, x=(1, 5, 5, 3))
+    assert ops(relax_glue.canonicalize(mod)) == ["relax.nn.conv2d"]
+    enabled = relax_glue.canonicalize(mod, enable=("ConvertLayout", "SinkPermuteDims"))
+    assert ops(enabled) == ["relax.permute_dims", "relax.nn.conv2d", "relax.permute_dims"]
+    with pytest.raises(UnknownNameError, match="off by default is ConvertLayout, SinkPermuteDims"):
+        relax_glue.explain(mod, enable="CanonicalizeSplit")

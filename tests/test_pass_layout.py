@@ -21,6 +21,7 @@ from relax_glue.rewrite import EXACT
 from relax_glue.testing import check_equivalent
 
 LAYOUT = ConvertLayout()
+LAYOUTS = ("ConvertLayout", "SinkPermuteDims")
 RNG = np.random.default_rng(0)
 
 
@@ -248,9 +249,9 @@ def test_a_model_with_channels_last_is_permuted_where_it_begins_and_ends() -> No
         return relax.op.image.resize2d(v, (8, 8), layout="NHWC", method="linear")
 
     mod = module((1, 8, 8, 4), make=model)
-    after = relax_glue.canonicalize(mod)
+    after = relax_glue.canonicalize(mod, enable=LAYOUTS)
     assert ops(after).count("permute_dims") == 2 and ops(after)[0] == ops(after)[-1] == "permute_dims"
-    tvm.ir.assert_structural_equal(relax_glue.canonicalize(after), after)
+    tvm.ir.assert_structural_equal(relax_glue.canonicalize(after, enable=LAYOUTS), after)
     check_equivalent(mod, after, [RNG.normal(size=(1, 8, 8, 4)).astype("float32")], exact=False, rtol=1e-5)
 
 
@@ -273,10 +274,10 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_models_of_tflite(name: str) -> None:
     mod = relax_glue.load(zoo_model(name), zoo.MODELS[name].input_shape)
-    after = relax_glue.canonicalize(mod)
+    after = relax_glue.canonicalize(mod, enable=LAYOUTS)
     assert ops(after).count("permute_dims") <= LEFT[name]
     assert {getattr(a, "layout", None) or a.data_layout for a in layers(after)} == {"NCHW"}
-    tvm.ir.assert_structural_equal(relax_glue.canonicalize(after), after)
+    tvm.ir.assert_structural_equal(relax_glue.canonicalize(after, enable=LAYOUTS), after)
     report = relax_glue.explain(mod)
     assert len(report.regions) == 1 and not report.outside
     if name in ("hand_recrop", "face_detection_short_range"):
