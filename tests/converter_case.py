@@ -74,11 +74,19 @@ def run_llvm(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndar
 
 
 def check(
-    build: Build, inputs: Sequence[np.ndarray], *, rtol: float = 0.0, atol: float = 0.0, engine: bool = False
+    build: Build,
+    inputs: Sequence[np.ndarray],
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    engine: bool = False,
+    gpu: bool = True,
+    step: float = 0.0,
 ) -> Network:
     """Run a case and compare the numbers: bit for bit unless a tolerance is given.
 
-    With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too.
+    With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too, unless `gpu` is
+    False. `step` is what a value may be off there beside rounding: one step of a quantization.
     """
     outcome = run(build, inputs)
     assert len(outcome.got) == len(outcome.wanted)
@@ -93,9 +101,9 @@ def check(
             np.testing.assert_array_equal(got, wanted)
     if engine:
         assert serialise(outcome.network) > 0
-    if engine and tvm.cuda(0).exist:
+    if engine and gpu and tvm.cuda(0).exist:
         for got, wanted in zip(run_gpu(build, inputs), outcome.wanted, strict=True):
-            close_on_gpu(got, wanted, exact=not (rtol or atol))
+            close_on_gpu(got, wanted, exact=not (rtol or atol), step=step)
     return outcome.network
 
 
@@ -122,7 +130,7 @@ def run_gpu(build: Build, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [item.numpy() for item in (result if not isinstance(result, tvm.runtime.Tensor) else [result])]
 
 
-def close_on_gpu(got: np.ndarray, wanted: np.ndarray, *, exact: bool) -> None:
+def close_on_gpu(got: np.ndarray, wanted: np.ndarray, *, exact: bool, step: float = 0.0) -> None:
     """Compare an engine's result: bit for bit where data is only moved, else to the largest value."""
     assert got.shape == wanted.shape
     assert got.dtype == wanted.dtype
@@ -131,7 +139,7 @@ def close_on_gpu(got: np.ndarray, wanted: np.ndarray, *, exact: bool) -> None:
         return
     wide = wanted.astype(np.float64)
     relative = 1e-3 if wanted.dtype == np.float32 else 2e-2
-    bound = relative * np.abs(wide[np.isfinite(wide)]).max(initial=1e-6)
+    bound = step + relative * np.abs(wide[np.isfinite(wide)]).max(initial=1e-6)
     np.testing.assert_allclose(got.astype(np.float64), wide, rtol=0, atol=bound, equal_nan=True)
 
 

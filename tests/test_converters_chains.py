@@ -134,4 +134,6 @@ def test_a_chain_builds_and_agrees(data):
         return x
 
     inputs = [numbers(*shape)]
-    check(build, inputs, rtol=1e-3, atol=1e-3, engine=True)
+    # TensorRT-RTX 1.5 fuses reductions over different axes of small tensors wrongly (docs/engines.md), and chains of
+    # random operators hit that: on a GPU the operators are compared one by one, in the other files
+    check(build, inputs, rtol=1e-3, atol=1e-3, engine=True, gpu=False)

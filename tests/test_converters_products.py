@@ -174,7 +174,8 @@ class TestQuantize:
             out = emit(nn.conv2d(data, kernel) if kind == "conv" else op.matmul(data, kernel))
             return op.dequantize(emit(op.quantize(out, step, zero, 1, "int8")), step, zero, 1, "float32")
 
-        check(build, [numbers(2, 3, 5, 6)], **CLOSE, engine=True)
+        # a sum that lies between two steps goes the other way when it is summed in another order
+        check(build, [numbers(2, 3, 5, 6)], **CLOSE, engine=True, step=0.05)
 
     def test_refused(self):
         x, scale = numbers(2, 3), np.float32(1)
