@@ -85,8 +85,8 @@ def check(
 ) -> Network:
     """Run a case and compare the numbers: bit for bit unless a tolerance is given.
 
-    With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too, unless `gpu` is
-    False. `step` is what a value may be off there beside rounding: one step of a quantization.
+    With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too, unless
+    `gpu` is False. `step` is what a value may be off there beside rounding: one step of a quantization.
     """
     outcome = run(build, inputs)
     assert len(outcome.got) == len(outcome.wanted)
