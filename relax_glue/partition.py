@@ -196,7 +196,10 @@ class _Partitioner:
     def _check_names(self) -> None:
         for name in self.options.exclude_names:
             if name not in self.seen_names:
-                raise UnknownNameError(f"exclude_names names {name!r}, and no binding of the module is called that")
+                raise UnknownNameError(
+                    f"exclude_names names {name!r}, and no binding of the module is called that; names are those left "
+                    "after the rules, which relax_glue.canonicalize(mod) shows"
+                )
 
     def _block(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         graph = read_block(block)
