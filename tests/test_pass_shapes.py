@@ -393,8 +393,7 @@ def test_what_a_cast_casts_keeps_a_binding_of_its_own() -> None:
         @R.function
         def main(x: R.Tensor((3, "n"), "float32")):
             y = R.permute_dims(x, axes=None)
-            z = R.strided_slice(y, (0,), (0,), (9223372036854775807,), assume_inbound=False)
-            return z
+            return R.strided_slice(y, (0,), (0,), (9223372036854775807,), assume_inbound=False)
 
     once = relax_glue.canonicalize(Mod)
     tvm.ir.assert_structural_equal(relax_glue.canonicalize(once), once)
