@@ -188,10 +188,10 @@ def _says_as_much(before: relax.Type, after: relax.Type) -> bool:
         return True
     if not isinstance(before, relax.TensorType) or not isinstance(after, relax.TensorType):
         return False
-    shapes = extents(before), extents(after)
-    if before.dtype != after.dtype or None in shapes or len(shapes[0]) != len(shapes[1]):
+    given, now = extents(before), extents(after)
+    if before.dtype != after.dtype or given is None or now is None or len(given) != len(now):
         return False
-    return all(map(_equal_extents, *shapes))
+    return all(map(_equal_extents, given, now))
 
 
 def _equal_extents(a: Extent, b: Extent) -> bool:
