@@ -1,18 +1,17 @@
 """The operators that only move data, with one meaning each.
 
 Every movement is a small frozen object with normal attributes (axes 0..rank-1, full-rank begins, sizes and strides,
-no -1, no None) and one method, `apply`, that does it to numpy arrays. That is its definition: constants are
-folded with it, and `index_map` derives from it, for each element of the result, the element of the operands that
-it comes from. Compositions of movements are compositions of index maps; the closed formulas here and in the
-passes are optimisations that the tests hold against them. (One index map per movement, from which the rest
-follows, is tinygrad's idea.)
+no -1, no None) and one method, `apply`, that does it to numpy arrays. That is its definition: `index_map` derives
+from it, for each element of the result, the element of the operands that it comes from. Compositions of movements are
+compositions of index maps; the closed formulas here and in the passes are optimisations that the tests hold against
+them. (One index map per movement, from which the rest follows, is tinygrad's idea.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -252,6 +251,19 @@ def index_map(movement: Movement, shapes: Sequence[Sequence[int]]) -> np.ndarray
 def compose_permutes(first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
     """Return the axes of permute_dims(permute_dims(x, first), then)."""
     return tuple(first[i] for i in then)
+
+
+def layout_axes(index_map: Any) -> tuple[int, ...] | None:
+    """Return the axes of the permutation that the index map of a layout_transform is, or None.
+
+    One that blocks axes (NCHW to NCHW4c), joins or drops them is none.
+    """
+    sources = list(index_map.initial_indices)
+    axes = tuple(
+        next((axis for axis, source in enumerate(sources) if source.same_as(target)), -1)
+        for target in index_map.final_indices
+    )
+    return axes if sorted(axes) == list(range(len(sources))) else None
 
 
 def inverse(axes: Sequence[int]) -> tuple[int, ...]:

@@ -210,6 +210,8 @@ def _settling_pass(
     families = {name: _rules(name, left_out, soundness) for name in kept if name in FAMILIES}
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
+    if not layouts and SINK not in kept:
+        return rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
 
     def moved(graph: Graph) -> int:
         count = rewrite(graph, layouts, stats)

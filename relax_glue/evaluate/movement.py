@@ -6,13 +6,12 @@ Any dtype is fine here, those that only ml_dtypes knows included, and NaN payloa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
-from tvm import tirx
 
 from relax_glue.evaluate.application import Application, Array, Evaluator, Outcome, Result, Undetermined, kind
+from relax_glue.movement import layout_axes
 
 
 def _reshape(app: Application) -> Outcome:
@@ -114,13 +113,8 @@ def _pixel_shuffle(app: Application) -> Outcome:
 
 def _layout_transform(app: Application) -> Outcome:
     """Move axes; an index map that splits, joins or pads them is not one of these."""
-    sources = list(app.attrs.index_map.initial_indices)
-    order = [_position(sources, target) for target in app.attrs.index_map.final_indices]
-    return app.data.transpose(order) if sorted(order) == list(range(app.data.ndim)) else None
-
-
-def _position(sources: Sequence[tirx.Var], target: tirx.Expr) -> int:
-    return next((place for place, source in enumerate(sources) if source.same_as(target)), -1)
+    axes = layout_axes(app.attrs.index_map)
+    return None if axes is None else app.data.transpose(axes)
 
 
 _PAD_MODES = MappingProxyType({"reflect": "reflect", "replicate": "edge", "circular": "wrap"})

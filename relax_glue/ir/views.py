@@ -28,6 +28,7 @@ from ..movement import (
     Stack,
     Take,
     Tile,
+    layout_axes,
 )
 from .graph import Graph, Node, Value
 from .shapes import Extent, product, same, same_shape
@@ -93,10 +94,8 @@ def _permute(node: Node) -> Movement | None:
 
 def _layout_transform(node: Node) -> Movement | None:
     """Read one that only reorders the axes; one that blocks them (NCHW to NCHW4c) has no view."""
-    index_map = node.attrs.index_map
-    place = {var: axis for axis, var in enumerate(index_map.initial_indices)}
-    axes = tuple(place.get(index, -1) for index in index_map.final_indices)
-    return Permute(axes) if sorted(axes) == list(range(node.inputs[0].ndim)) else None
+    axes = layout_axes(node.attrs.index_map)
+    return None if axes is None else Permute(axes)
 
 
 def _strided_slice(node: Node) -> Movement | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
+from ...movement import layout_axes
 from ..registry import Refusal, converter
 from .limits import dims_of, refuse_dims, refuse_tensors, static_shape
 
@@ -50,21 +51,8 @@ def permute_dims(network: Network, call: relax.Call) -> Any:
     return network.transpose(x, perm)
 
 
-def _permutation(call: relax.Call) -> list[int] | None:
-    """Return the axes if the index map of a layout_transform only permutes them."""
-    index_map = call.attrs.index_map
-    initial = list(index_map.initial_indices)
-    axes = []
-    for index in index_map.final_indices:
-        axis = next((axis for axis, var in enumerate(initial) if var.same_as(index)), None)
-        if axis is None:
-            return None
-        axes.append(axis)
-    return axes if sorted(axes) == list(range(len(initial))) else None
-
-
 def _accepts_layout_transform(call: relax.Call) -> Refusal | str | None:
-    if _permutation(call) is None:
+    if layout_axes(call.attrs.index_map) is None:
         return f"the index map {call.attrs.index_map} is not a permutation of the axes"
     return refuse_tensors(call, static=False)
 
@@ -72,7 +60,7 @@ def _accepts_layout_transform(call: relax.Call) -> Refusal | str | None:
 @converter("relax.layout_transform", accepts=_accepts_layout_transform, glue=True)
 def layout_transform(network: Network, call: relax.Call) -> Any:
     """Permute: final index i is initial index `axes[i]`."""
-    return network.transpose(network.tensor(call.args[0]), _permutation(call) or [])
+    return network.transpose(network.tensor(call.args[0]), layout_axes(call.attrs.index_map) or ())
 
 
 def _accepts_pixel_shuffle(call: relax.Call) -> Refusal | str | None:
