@@ -9,6 +9,7 @@ from .constants import FoldConstants
 from .dataflow import ConvertToDataflow
 from .elementwise import CanonicalizeElementwise
 from .layout import ConvertLayout
+from .lift_branches import LiftBranches
 from .motion import SinkPermuteDims
 from .pad import CanonicalizePad
 from .permute_dims import CanonicalizePermuteDims
@@ -39,6 +40,7 @@ __all__ = [
     "FoldBatchNorm",
     "FoldConstants",
     "FoldShapes",
+    "LiftBranches",
     "MergeRegions",
     "RecognizeCallTir",
     "RecognizeClip",

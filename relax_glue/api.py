@@ -11,6 +11,7 @@ from tvm import relax
 from .errors import CompilationError, UnknownNameError
 from .inline import inline
 from .partition import PartitionOptions, Predicate, partition_with_report
+from .passes import LiftBranches
 from .pipeline import pipeline_passes
 from .region_function import region_functions
 from .report import Report
@@ -234,7 +235,7 @@ def _target(target: tvm.target.Target | str) -> tvm.target.Target:
 
 def _compile(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     try:
-        return tvm.compile(mod, target)
+        return tvm.compile(LiftBranches()(mod), target)
     except Exception as error:  # TVM's lowering raises whatever its checks do: some Python errors, most from C++
         reason = str(error).strip() or type(error).__name__
         raise CompilationError(f"TVM cannot compile the module for {target.kind.name}: {reason}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import relax
@@ -90,7 +90,12 @@ def _renames(binding: relax.Binding) -> bool:
 def _block(block: relax.BindingBlock, rewrite: RewriteBlock) -> relax.BindingBlock:
     if isinstance(block, relax.DataflowBlock):
         return rewrite(block)
-    bindings = [_binding(binding, rewrite) for binding in block.bindings]
+    return _mapped(block, lambda binding: _binding(binding, rewrite))
+
+
+def _mapped(block: relax.BindingBlock, rewrite: Callable[[relax.Binding], relax.Binding]) -> relax.BindingBlock:
+    """Return a block that is no dataflow block with its bindings rewritten."""
+    bindings = [rewrite(binding) for binding in block.bindings]
     if all(new.same_as(old) for new, old in zip(bindings, block.bindings, strict=True)):
         return block
     return relax.BindingBlock(bindings, block.span)
@@ -100,16 +105,50 @@ def _binding(binding: relax.Binding, rewrite: RewriteBlock) -> relax.Binding:
     value = getattr(binding, "value", None)
     if not isinstance(binding, relax.VarBinding) or not isinstance(value, (relax.If, relax.Function)):
         return binding
-    new = _branches(value, rewrite) if isinstance(value, relax.If) else map_blocks(value, rewrite)
+    if isinstance(value, relax.If):
+        new = rebranched(value, [_sequence(branch, rewrite) for branch in branches_of(value)])
+    else:
+        new = map_blocks(value, rewrite)
     return binding if new.same_as(value) else relax.VarBinding(binding.var, new, binding.span)
 
 
-def _branches(value: relax.If, rewrite: RewriteBlock) -> relax.If:
-    branches = [value.true_branch, value.false_branch]
-    new = [_sequence(b, rewrite) if isinstance(b, relax.SeqExpr) else b for b in branches]
-    if all(a.same_as(b) for a, b in zip(new, branches, strict=True)):
+def map_branches(func: relax.Function, rewrite: Callable[[relax.If], relax.If]) -> relax.Function:
+    """Return `func` with every `If` rewritten, those in branches before the `If` that holds them."""
+    if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
+        return func
+    body = _with_branches(func.body, rewrite)
+    if body.same_as(func.body):
+        return func
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
+
+
+def _with_branches(seq: relax.SeqExpr, rewrite: Callable[[relax.If], relax.If]) -> relax.SeqExpr:
+    def binding(old: relax.Binding) -> relax.Binding:
+        value = getattr(old, "value", None)
+        if isinstance(value, relax.Function):
+            new = map_branches(value, rewrite)
+        elif isinstance(value, relax.If):
+            new = rewrite(rebranched(value, [_with_branches(b, rewrite) for b in branches_of(value)]))
+        else:
+            return old
+        return old if new.same_as(value) else relax.VarBinding(old.var, new, old.span)
+
+    blocks = [b if isinstance(b, relax.DataflowBlock) else _mapped(b, binding) for b in seq.blocks]
+    if all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
+        return seq
+    return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
+
+
+def branches_of(value: relax.If) -> tuple[relax.SeqExpr, relax.SeqExpr]:
+    """Return both branches, the one taken where the condition holds first."""
+    return value.true_branch, value.false_branch
+
+
+def rebranched(value: relax.If, branches: Sequence[relax.SeqExpr]) -> relax.If:
+    """Return an `If` with other branches of the same types; `value` itself where they are its own."""
+    if all(new.same_as(old) for new, old in zip(branches, branches_of(value), strict=True)):
         return value
-    return _typed(relax.If(value.cond, *new, value.span), value.ty)
+    return _typed(relax.If(value.cond, *branches, value.span), value.ty)
 
 
 def _typed(expr: relax.Expr, ty: relax.Type) -> relax.Expr:
