@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Protocol
 
 import tvm
 from tvm import relax
 
 from relax_glue.errors import UnknownNameError
-from relax_glue.ir import Graph, map_blocks, map_functions, read_block, write_block
+from relax_glue.ir import Graph, Place, map_blocks, map_functions, read_block, write_block
 from relax_glue.rewrite import DEFAULT_SOUNDNESS, RewriteStats, RuleSet, check_soundness, rewrite
 from relax_glue.validate import as_names
 
@@ -65,13 +66,18 @@ def graph_pass(name: str, change: RewriteGraph) -> tvm.transform.Pass:
         functions with the attribute Codegen, Composite or Primitive not. The module given to it never changes.
     """
 
-    def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
+    def block(old: relax.DataflowBlock, place: Place) -> relax.DataflowBlock:
         graph = read_block(old)
+        graph.place = place
         swept = graph.sweep()  # dead users would keep operands from counting as single-use
         return write_block(graph) if change(graph) or swept else old
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        return map_functions(mod, lambda _, func: map_blocks(func, block))
+        def function(var: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
+            numbers = count()
+            return map_blocks(func, lambda old: block(old, Place(mod, var.name_hint, next(numbers))))
+
+        return map_functions(mod, function)
 
     return tvm.transform.module_pass(run, opt_level=0, name=f"relax_glue.{name}")
 

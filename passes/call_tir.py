@@ -9,24 +9,16 @@ equal. What is equal there computes the same bits. (rules.md B16, B07, P10.)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from relax_glue.ir import (
-    Extent,
-    Graph,
-    Node,
-    is_static,
-    map_blocks,
-    map_functions,
-    read_block,
-    same,
-    write_block,
-)
-from relax_glue.rewrite import Decline, Replacement, RewriteStats, Rule, RuleSet, rewrite
+from relax_glue.ir import Extent, Graph, Node, is_static, same
+from relax_glue.rewrite import DEFAULT_SOUNDNESS, Decline, Replacement, RewriteStats, RuleSet, rule
+
+from .base import rule_pass
 
 Make = Callable[..., relax.Expr]
 
@@ -159,55 +151,64 @@ def _bare(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(kernel.params, kernel.body, kernel.ret_type)
 
 
-def _recognize(mod: tvm.IRModule) -> Rule:
-    """Make the rule that recognises the TIR calls of `mod`."""
-
-    def apply(node: Node, graph: Graph) -> Replacement | Decline:
-        callee = node.expr.args[0]
-        kernel = mod.functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
-        if not isinstance(kernel, tirx.PrimFunc) or not node.inputs or isinstance(node.ty, relax.TupleType):
-            return Decline("it is no call of a kernel with one result")
-        if len(node.expr.args) != 2:
-            return Decline("the kernel takes symbolic extents")
-        name = re.sub(r"[_\d]*$", "", callee.name_hint)
-        for make in _candidates(kernel, name, node):
-            own = _kernel_of(make, [v.ty for v in node.inputs])
-            if own is not None and tvm_ffi.structural_equal(_bare(own), _bare(kernel)):
-                return graph.emit(make, *node.inputs)
-        return Decline(f"{callee.name_hint} is the kernel of no operator known here")
-
-    return Rule(
-        "call-tir-to-operator",
-        ("relax.call_tir",),
-        "call_tir(the kernel that TVM makes of f, x) -> f(x)",
-        apply,
-        source="B16, B07, P10",
-    )
+@rule(
+    "call-tir-to-operator",
+    "relax.call_tir",
+    equation="call_tir(the kernel that TVM makes of f, x) -> f(x)",
+    source="B16, B07, P10",
+)
+def call_tir_to_operator(node: Node, graph: Graph) -> Replacement | Decline:
+    """Call the operator instead of the kernel, where TVM makes that very kernel of it."""
+    callee = node.expr.args[0]
+    functions = graph.place.module.functions if graph.place.module is not None else {}
+    kernel = functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
+    if not isinstance(kernel, tirx.PrimFunc) or not node.inputs or isinstance(node.ty, relax.TupleType):
+        return Decline("it is no call of a kernel with one result")
+    if len(node.expr.args) != 2:
+        return Decline("the kernel takes symbolic extents")
+    name = re.sub(r"[_\d]*$", "", callee.name_hint)
+    for make in _candidates(kernel, name, node):
+        own = _kernel_of(make, [v.ty for v in node.inputs])
+        if own is not None and tvm_ffi.structural_equal(_bare(own), _bare(kernel)):
+            return graph.emit(make, *node.inputs)
+    return Decline(f"{callee.name_hint} is the kernel of no operator known here")
 
 
-def RecognizeCallTir(*, stats: RewriteStats | None = None) -> tvm.transform.Pass:
+RULES = RuleSet.of(call_tir_to_operator)
+
+
+def RecognizeCallTir(
+    *,
+    exclude: Iterable[str] = (),
+    stats: RewriteStats | None = None,
+    soundness: Iterable[str] = DEFAULT_SOUNDNESS,
+) -> tvm.transform.Pass:
     """Turn calls of the kernels of maximum, minimum, other binary operators, tile and pads back into operators.
 
     Parameters
     ----------
+    exclude : iterable of str
+        Names of rules to leave out.
     stats : RewriteStats, optional
         Where to count what the rule does.
+    soundness : iterable of str
+        The soundness classes of the rules to apply.
+
+    Raises
+    ------
+    UnknownNameError
+        `exclude` names a rule that the pass does not have, or `soundness` a class that there is not.
 
     Notes
     -----
     Private kernels that nothing calls afterwards are dropped from the module.
     """
+    recognize = rule_pass("RecognizeCallTir", RULES, exclude, stats, soundness)
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(isinstance(f, tirx.PrimFunc) for _, f in mod.functions_items()):
             return mod
-        rules = RuleSet.of(_recognize(mod))
-
-        def block(old: relax.DataflowBlock) -> relax.DataflowBlock:
-            graph = read_block(old)
-            return write_block(graph) if rewrite(graph, rules, stats) else old
-
-        return _without_unused_kernels(mod, map_functions(mod, lambda _, func: map_blocks(func, block)))
+        return _without_unused_kernels(mod, recognize(mod))
 
     return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.RecognizeCallTir")
 

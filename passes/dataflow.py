@@ -11,6 +11,20 @@ from tvm import relax
 
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.blocks import is_closed
+from relax_glue.rewrite import EXACT
+from relax_glue.transform import Transform
+
+OPEN = Transform(
+    name="open-dataflow-blocks",
+    equation="pure bindings outside a dataflow block -> the same in a dataflow block, branches of If included",
+    guards=(
+        "an impure call stays where it is, in its order",
+        "a function with the attribute Codegen, Composite or Primitive belongs to a backend",
+    ),
+    purpose="Rules and regions see dataflow blocks alone.",
+    soundness=EXACT,
+    source="TVM's ConvertToDataflow",
+)
 
 
 def _unnested(block: relax.DataflowBlock) -> relax.DataflowBlock:

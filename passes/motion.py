@@ -29,13 +29,30 @@ from relax_glue.ir import Extent, Graph, Node, Value
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, compose_permutes, inverse, permute_keeps_order
 from relax_glue.rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, check_soundness
+from relax_glue.transform import Transform
 
 from .axis_order import Axes, build, build_reduction, following, kept_order, lifted, may_reduce, permuted, rank_of
 from .base import graph_pass
 from .batch_norm import CONVOLUTIONS, TRANSPOSED
 from .reduce import REDUCTIONS
 
-NAME = "sink-permute-dims"
+NO_GAIN = "no order of the axes moves fewer bytes"
+
+SINK = Transform(
+    name="sink-permute-dims",
+    equation="f(permute_dims(x, p), permute_dims(y, p)) -> permute_dims(f'(x, y), p), for a whole cluster at once",
+    guards=(
+        "an operator that does not follow a permutation ends its cluster (passes/axis_order.py lists those that do)",
+        "a reduction that drops its axes ends its cluster",
+        "the results of a block keep their order of axes",
+        f"{NO_GAIN}, for every value of the symbolic extents",
+        "without float_reassoc, a float sum over several axes keeps their order",
+    ),
+    purpose="Permutes sink, rise, meet and cancel where the whole cluster that they touch gets cheaper.",
+    soundness=FLOAT_REASSOC,
+    source="T03 to T18, T30, T33 to T35",
+    roots=("relax.permute_dims",),
+)
 LAYERS = frozenset((*CONVOLUTIONS, *TRANSPOSED, "relax.matmul"))  # TensorRT computes what follows along with them
 _FEW = 64  # how many users of a value are looked at
 _ORDERS = 8  # how many orders of axes are tried for one cluster
@@ -328,16 +345,23 @@ def sink_permutes(graph: Graph, stats: RewriteStats | None = None, exact: bool =
     moved : int
         How many clusters were built anew.
     """
-    count = (stats if stats is not None else RewriteStats()).of(NAME)
+    stats = stats if stats is not None else RewriteStats()
+    count, log = stats.of(SINK.name), stats.log
+    if log is not None:
+        log.begin([SINK.name], graph.place)
     moved = 0
     for cluster in clusters(graph, exact):
         count.tried += 1
         cluster.survey(exact)
         order = cluster.best()
         if order is None:
-            reason = "no order of the axes moves fewer bytes"
-            count.declined[reason] = count.declined.get(reason, 0) + 1
+            count.declined[NO_GAIN] = count.declined.get(NO_GAIN, 0) + 1
+            if log is not None:
+                log.declined(SINK.name, cluster.nodes[0], NO_GAIN, graph.place)
             continue
+        if log is not None:
+            became = f"a cluster of {len(cluster.nodes)} operators with its axes in the order {order}"
+            log.fired(SINK.name, cluster.nodes[0], [became], graph.place)
         _Rebuild(cluster, order).run()
         count.fired += 1
         moved += 1

@@ -15,6 +15,21 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
+from relax_glue.rewrite import EXACT
+from relax_glue.transform import Transform
+
+BIND = Transform(
+    name="bind-known-symbols",
+    equation="match_cast(x: (2, 8), (n, 8)); f(n) -> f(2), in the whole function",
+    guards=(
+        "a symbol of a parameter stays: a cast of a known extent to it is a check",
+        "a symbol that is cast to from two different extents stays: the cast has to fail when it runs",
+        "a symbol bound to one that is itself bound waits for the next round",
+    ),
+    purpose="What shape arithmetic gives becomes a number in types, in shapes and in later blocks.",
+    soundness=EXACT,
+    source="C06; apache/tvm issues 20177 and 20192",
+)
 
 
 def bind_known_symbols(func: relax.Function) -> relax.Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -12,10 +12,13 @@ from .errors import CompilationError, UnknownNameError
 from .inline import inline
 from .partition import PartitionOptions, Predicate, partition_with_report
 from .passes import LiftBranches
-from .pipeline import pipeline_passes
+from .pipeline import check_rules, left_out, pipeline_passes
 from .region_function import region_functions
 from .report import Report
-from .rewrite import DEFAULT_SOUNDNESS, RewriteStats
+from .rewrite import DEFAULT_SOUNDNESS, RewriteStats, Rule
+from .rule_report import rule_reports
+from .trace import RewriteLog
+from .transform import Transform
 from .validate import check_module
 
 if TYPE_CHECKING:
@@ -153,6 +156,7 @@ def explain(
     disable: Collection[str] = (),
     enable: Collection[str] = (),
     soundness: Collection[str] = DEFAULT_SOUNDNESS,
+    rules: bool | str | Collection[str] = False,
     **partition_options: Any,
 ) -> Report:
     """Tell which regions `optimize` makes of a module, what stays outside them, and why.
@@ -163,21 +167,43 @@ def explain(
         A module as imported, or one that is partitioned already; it is not changed.
     disable, enable, soundness, **partition_options
         As in `optimize`; require_full_offload is ignored, since the report says what stays outside.
+    rules : bool, str or collection of str
+        Tell too which rules fired where, and why they did not elsewhere: True for all rules, or the names of some
+        ("slice-of-concat") or of their passes ("CanonicalizeSplit").
 
     Returns
     -------
     report : Report
-        `.regions`, `.outside` (each with `.op`, `.name`, `.reason`, `.hint`), `str(report)`, `.to_json()`.
+        `.regions`, `.outside` (each with `.op`, `.name`, `.reason`, `.hint`), `.rules` where they are asked for (each
+        with `.verdict`, `.firings`, `.declined`), `str(report)`, `.to_json()`.
 
     Raises
     ------
     InvalidModuleError, UnknownNameError
-        As in `canonicalize` and `partition`.
+        As in `canonicalize` and `partition`; or `rules` names neither a rule nor a pass made of rules.
     """
     options = PartitionOptions.of({**partition_options, "require_full_offload": False})
-    steps = pipeline_passes(disable, soundness, enable=enable)
-    ready = mod if region_functions(check_module(mod)) else _canonicalize(mod, steps)
-    return partition_with_report(ready, options)[1]
+    asked = check_rules(rules)
+    log = RewriteLog(r.name for family in asked.values() for r in family) if asked else None
+    steps = pipeline_passes(disable, soundness, RewriteStats(log=log), enable)
+    partitioned = bool(region_functions(check_module(mod)))
+    report = partition_with_report(mod if partitioned else _canonicalize(mod, steps), options)[1]
+    if log is not None:
+        report.rules = rule_reports(log, asked, _left_out(asked, disable, soundness, enable, partitioned))
+    return report
+
+
+def _left_out(
+    asked: Mapping[str, Sequence[Rule | Transform]],
+    disable: Collection[str],
+    soundness: Collection[str],
+    enable: Collection[str],
+    partitioned: bool,
+) -> dict[str, str]:
+    """Return the rules that took no part, and why: all of them where the module was partitioned before."""
+    if partitioned:
+        return {r.name: "the module is partitioned already" for family in asked.values() for r in family}
+    return left_out(disable, soundness, enable)
 
 
 def compile(

@@ -59,6 +59,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Tell which TensorRT regions a model becomes, and what stays outside them and why.",
     )
     _add_model_options(explain)
+    explain.add_argument("--rules", action="store_true", help="tell too what every rule did")
+    explain.add_argument(
+        "--rule",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="tell where a rule, or the rules of a pass, fired, and why not elsewhere",
+    )
     explain.add_argument("--json", action="store_true", help="print the report as JSON")
     explain.add_argument("-o", "--output", metavar="FILE", help="write the report to FILE")
     explain.set_defaults(run=_explain)
@@ -154,7 +162,13 @@ def _load(args: argparse.Namespace) -> tvm.IRModule:
 def _explain(args: argparse.Namespace) -> None:
     import relax_glue
 
-    report = relax_glue.explain(_load(args), exclude_ops=args.exclude, disable=args.disable, enable=args.enable)
+    report = relax_glue.explain(
+        _load(args),
+        exclude_ops=args.exclude,
+        disable=args.disable,
+        enable=args.enable,
+        rules=args.rules or args.rule,
+    )
     text = _shown(report, args.json)
     if args.output is None:
         print(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import reduce
 from operator import add
 from types import MappingProxyType
@@ -17,11 +18,14 @@ from .passes import (
     RecognizeCallTir,
     batch_norm,
     broadcast,
+    call_tir,
     clip,
     concat,
     constants,
+    dataflow,
     elementwise,
     layout,
+    motion,
     pad,
     permute_dims,
     pool,
@@ -31,16 +35,20 @@ from .passes import (
     split,
     stack_reduce,
     strided_slice,
+    symbols,
     take,
 )
 from .passes.base import graph_pass, rule_pass
 from .passes.motion import sink_permutes
 from .passes.symbols import until_symbols_are_bound
-from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, RuleSet, check_soundness, rewrite
+from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, Rule, RuleSet, check_soundness, rewrite
+from .rule_report import named
+from .transform import Transform
 from .validate import as_names
 
 FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
     {
+        "RecognizeCallTir": call_tir.RULES,
         "FoldShapes": shapes.RULES,
         "FoldConstants": constants.RULES,
         "FoldBatchNorm": batch_norm.RULES,
@@ -90,6 +98,27 @@ the layers three models are 1 to 5 % slower, since TensorRT chooses layouts itse
 TensorRT-RTX builds a wrong engine from a network that is right when evaluated layer by layer.
 """
 
+TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
+    {"ConvertToDataflow": dataflow.OPEN, "FoldShapes": symbols.BIND, SINK: motion.SINK}
+)
+"""What passes of the pipeline do that is no rule, by the name of the pass."""
+
+LEGALITY = frozenset(
+    {
+        "ConvertToDataflow",  # code outside a dataflow block is never offloaded
+        "RecognizeCallTir",  # TensorRT has no layer for a kernel
+        "FoldShapes",  # nor for shape arithmetic, nor for a tensor of unknown shape
+        "FoldConstants",  # nor for an empty tensor; and shape arithmetic is done in constants
+        "empty-concat-operand",  # nor for a concat with one
+    }
+)
+"""The passes and rules that let TensorRT take a model: they replace what the registry refuses by what it accepts.
+
+All other rules make the network smaller. Some of them legalise in passing (`shuffle-normal-form` brings a chain over
+more than eight dimensions down to fewer, `split-to-slices` drops an empty item), so with these alone a model may be
+cut once more; `benchmarks/gpu.py --legality` counts the regions of both.
+"""
+
 FOLDING = Step(
     ("FoldShapes", "FoldConstants"),
     "known extents and values make the patterns of every later rule static, and dead users would keep "
@@ -107,7 +136,7 @@ PIPELINE: tuple[Step, ...] = (
     ),
     FOLDING,
     Step(
-        (*FAMILIES, SINK),
+        (*(name for name in FAMILIES if name != "RecognizeCallTir"), SINK),
         "all families together: what one makes (a slice of a concat is a slice) another goes on with; only when they "
         "are done are layouts converted, where that is enabled, for a permute would hide a scale from its convolution, "
         "and permutes moved, for each motion is to be worth it by what is left; both again until nothing moves",
@@ -118,6 +147,52 @@ PIPELINE: tuple[Step, ...] = (
 def rule_names() -> list[str]:
     """Return the names of all rules, sorted."""
     return sorted(r.name for rules in FAMILIES.values() for r in rules)
+
+
+def improvements() -> list[str]:
+    """Return the rules that are not needed for legality, sorted: `disable` them to run the legality rules alone."""
+    others = (r.name for family, rules in FAMILIES.items() if family not in LEGALITY for r in rules)
+    return sorted(name for name in others if name not in LEGALITY)
+
+
+def rules_of_passes() -> dict[str, list[Rule | Transform]]:
+    """Return what can be told of by `explain`, by the name of the pass: rules, and the motion of permutes."""
+    return {**{name: list(rules) for name, rules in FAMILIES.items()}, SINK: [motion.SINK]}
+
+
+def check_rules(rules: bool | str | Iterable[str]) -> dict[str, list[Rule | Transform]]:
+    """Return the rules asked for, by the name of the pass: all for True, none for False, else those named.
+
+    Raises
+    ------
+    UnknownNameError
+        A name is neither a rule nor a pass made of rules.
+    """
+    known = rules_of_passes()
+    if isinstance(rules, bool):
+        return known if rules else {}
+    names = as_names("rules", rules)
+    there = {*known, *(r.name for family in known.values() for r in family)}
+    for unknown in sorted(set(names) - there):
+        near = ", ".join(map(repr, get_close_matches(unknown, there))) or "relax_glue.pipeline.rule_names()"
+        raise UnknownNameError(f"rules names {unknown!r}, which is neither a rule nor a pass made of rules; see {near}")
+    return named(known, names)
+
+
+def left_out(disable: Collection[str], soundness: Iterable[str], enable: Collection[str]) -> dict[str, str]:
+    """Return the rules that `pipeline_passes` leaves out when it is given the same, each with the reason."""
+    disabled, enabled, classes = check_disabled(disable), check_enabled(enable), check_soundness(soundness)
+    found = {}
+    for name, family in rules_of_passes().items():
+        kept = {r.name for r in _rules(name, disabled, classes)} if name in FAMILIES else {r.name for r in family}
+        for rule in family:
+            if name in disabled or rule.name in disabled:
+                found[rule.name] = "it is disabled"
+            elif name in OFF_BY_DEFAULT - enabled:
+                found[rule.name] = f"{name} is off by default and not enabled"
+            elif rule.name not in kept:
+                found[rule.name] = f"{rule.soundness} rules are not asked for"
+    return found
 
 
 def check_disabled(disable: Iterable[str]) -> frozenset[str]:
@@ -173,41 +248,42 @@ def pipeline_passes(
     enable : collection of str
         Passes to run that are off by default: `OFF_BY_DEFAULT`.
     """
-    left_out = check_disabled(disable) | (OFF_BY_DEFAULT - check_enabled(enable))
+    unwanted = check_disabled(disable) | (OFF_BY_DEFAULT - check_enabled(enable))
     classes = check_soundness(soundness)
-    steps = [_step_pass(step, left_out, classes, stats) for step in PIPELINE]
+    steps = [_step_pass(step, unwanted, classes, stats) for step in PIPELINE]
     return [made for made in steps if made is not None]
 
 
 def _step_pass(
-    step: Step, left_out: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
+    step: Step, unwanted: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
 ) -> tvm.transform.Pass | None:
-    kept = [name for name in step.passes if name not in left_out]
+    kept = [name for name in step.passes if name not in unwanted]
     if kept == ["ConvertToDataflow"]:
         return ConvertToDataflow()
-    if kept == ["RecognizeCallTir"]:
-        return RecognizeCallTir(stats=stats)
     if not kept:
         return None
+    if kept == ["RecognizeCallTir"]:
+        asked = _rules(kept[0], unwanted, soundness)
+        return RecognizeCallTir(stats=stats, soundness=soundness) if asked else None
     if step is FOLDING:
-        rules = reduce(add, [_rules(name, left_out, soundness) for name in kept])
+        rules = reduce(add, [_rules(name, unwanted, soundness) for name in kept])
         made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
         return until_symbols_are_bound(made) if "FoldShapes" in kept else made
-    return _settling_pass(kept, left_out, soundness, stats)
+    return _settling_pass(kept, unwanted, soundness, stats)
 
 
-def _rules(name: str, left_out: Collection[str], soundness: Sequence[str]) -> RuleSet:
+def _rules(name: str, unwanted: Collection[str], soundness: Sequence[str]) -> RuleSet:
     """Return the rules of a family that are asked for."""
     # without float_reassoc constants are folded all the same, by the operators that keep every bit
     family = constants.constant_rules(soundness) if name == "FoldConstants" else FAMILIES[name]
-    return family.without(left_out).sound(*soundness)
+    return family.without(unwanted).sound(*soundness)
 
 
 def _settling_pass(
-    kept: Sequence[str], left_out: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
+    kept: Sequence[str], unwanted: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
 ) -> tvm.transform.Pass:
     """Make the pass that applies the rules, converts layouts and moves permutes until nothing changes."""
-    families = {name: _rules(name, left_out, soundness) for name in kept if name in FAMILIES}
+    families = {name: _rules(name, unwanted, soundness) for name in kept if name in FAMILIES}
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
     if not layouts and SINK not in kept:

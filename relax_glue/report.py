@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from tvm import relax
 
 from .ir import Node
+from .rule_report import RuleReport, rule_lines
 
 
 @dataclass(frozen=True)
@@ -88,18 +89,20 @@ class Outside:
 
 @dataclass
 class Report:
-    """The regions of a module and what stays outside them.
+    """The regions of a module and what stays outside them; where they are asked for, what the rules did.
 
     `str(report)` is for reading, `report.to_json()` for programs.
     """
 
     regions: list[RegionSummary]
     outside: list[Outside]
+    rules: list[RuleReport] | None = None
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return the report as JSON with the keys "regions" and "outside"."""
+        """Return the report as JSON with the keys "regions" and "outside", and "rules" where they are asked for."""
+        parts = {"regions": self.regions, "outside": self.outside, "rules": self.rules}
         return json.dumps(
-            {"regions": [asdict(r) for r in self.regions], "outside": [asdict(o) for o in self.outside]}, indent=indent
+            {k: [asdict(p) for p in part] for k, part in parts.items() if part is not None}, indent=indent
         )
 
     def __str__(self) -> str:
@@ -109,6 +112,8 @@ class Report:
         lines += map(_region_line, self.regions)
         if self.outside:
             lines += ["", f"outside ({len(self.outside)}):", *_outside_lines(self.outside)]
+        if self.rules is not None:
+            lines += ["", *rule_lines(self.rules)]
         return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ from tvm import relax
 
 from .errors import RewriteError, UnknownNameError
 from .ir import Graph, Node, Value, same_shape
+from .trace import RewriteLog, described
 from .validate import as_names
 
 EXACT = "exact"  # the same bits for every input
@@ -171,9 +172,18 @@ class RuleCount:
 
 @dataclass
 class RewriteStats:
-    """What the rules did, by name."""
+    """What the rules did, by name.
+
+    Attributes
+    ----------
+    rules : dict[str, RuleCount]
+        What each rule that was tried did.
+    log : RewriteLog, optional
+        Where to write down each rewrite and each decline with its place.
+    """
 
     rules: dict[str, RuleCount] = field(default_factory=dict)
+    log: RewriteLog | None = None
 
     @property
     def fired(self) -> int:
@@ -191,6 +201,7 @@ class _Driver:
     def __init__(self, graph: Graph, rules: RuleSet, stats: RewriteStats, limit: int):
         self.graph = graph
         self.stats = stats
+        self.log = stats.log
         self.limit = limit
         self.fired = 0
         self.by_root: dict[str, list[Rule]] = {}
@@ -213,6 +224,8 @@ class _Driver:
             # a rule may look further than the neighbours that a commit queues again: go on until a whole
             # round fires nothing, so that a second run of the pass finds nothing either
             fired = self.fired
+            if self.log is not None:
+                self.log.begin((r.name for rules in self.by_root.values() for r in rules), self.graph.place)
             self.push(sorted(self.graph, key=lambda n: n.order))
             self._drain()
         return self.fired
@@ -227,6 +240,8 @@ class _Driver:
     def _visit(self, node: Node) -> None:
         for r in self.by_root[node.op]:
             if r.producers and not (node.inputs and node.inputs[0].op in r.producers):
+                if self.log is not None:
+                    self.log.declined(r.name, node, _other_producer(r, node), self.graph.place)
                 continue
             changes = self._try(r, node)
             if changes:
@@ -246,6 +261,8 @@ class _Driver:
             return changes
         reason = result.reason if isinstance(result, Decline) else "nothing uses what it replaces"
         count.declined[reason] = count.declined.get(reason, 0) + 1
+        if self.log is not None:
+            self.log.declined(r.name, node, reason, self.graph.place)
         return []
 
     def _apply(self, r: Rule, node: Node) -> Replacement | Decline:
@@ -275,6 +292,8 @@ class _Driver:
 
     def _commit(self, r: Rule, node: Node, changes: Sequence[tuple[Value, Value]]) -> None:
         self.fired += 1
+        if self.log is not None:
+            self.log.fired(r.name, node, [described(new, node) for _, new in changes], self.graph.place)
         changed: list[Node] = []
         for old, new in changes:
             _check_type(r, node, old, new)
@@ -300,6 +319,14 @@ class _Driver:
                 f"{self.fired} rewrites of {len(self.graph)} nodes and no end: the last rules were "
                 f"{', '.join(repr(by) for _, by in made.history[-3:])} at {node!r}; leave one of them out"
             )
+
+
+def _other_producer(r: Rule, node: Node) -> str:
+    """Say that the first operand comes from none of the operators that a rule asks for."""
+    named = [p.removeprefix("relax.") for p in r.producers]
+    wanted = ", ".join(named) if len(named) <= _FEW else f"the {len(named)} operators that it looks for"
+    found = node.inputs[0].op.removeprefix("relax.") if node.inputs else "nothing"
+    return f"operand 0 comes from {found}, not from {wanted}"
 
 
 def _few_users(node: Node) -> Iterable[Node]:

@@ -67,6 +67,14 @@ def test_explain_as_json_tells_what_was_excluded(model: str, capsys: pytest.Capt
     assert [(item["op"], item["name"]) for item in report["outside"]] == [("relax.nn.softmax", "n")]
 
 
+def test_explain_tells_what_rules_did(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", model, "--rules"]) == 0
+    assert "rules: " in capsys.readouterr().out
+    assert main(["explain", model, "--rule", "nop-reshape", "--rule", "FoldShapes", "--json"]) == 0
+    rules = json.loads(capsys.readouterr().out)["rules"]
+    assert {r["part_of"] for r in rules} == {"FoldShapes", "CanonicalizeReshape"}
+
+
 def test_explain_writes_to_a_file(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", model, "-o", str(tmp_path / "report.txt")]) == 0
     assert capsys.readouterr().out == ""
@@ -99,6 +107,7 @@ def test_optimize_prints_the_module(free_model: str, capsys: pytest.CaptureFixtu
         (["explain", "{model}", "-s", "1x"], "a shape is written 1x3x640x640"),
         (["explain", "{model}", "--exclude", "no.such_op"], "no.such_op"),
         (["explain", "{model}", "--disable", "NoSuchPass"], "NoSuchPass"),
+        (["explain", "{model}", "--rule", "no-such-rule"], "no-such-rule"),
         (["explain", "{model}", "-o", "/absent/folder/report"], "cannot be written"),
         (["optimize", "{model}", "-o", "out.pt"], "ends with .relax"),
         (["optimize", "{model}", "--exclude", "nn.softmax", "--require-full-offload"], "nn.softmax"),

@@ -5,7 +5,7 @@ dataflow block of a function, branches of `If` and local functions included.
 """
 
 from .blocks import map_blocks, map_functions
-from .graph import Graph, Node, Value, checks_nothing
+from .graph import Graph, Node, Place, Value, checks_nothing
 from .read import read_block
 from .shapes import Extent, dtype_of, extents, is_static, product, same, same_shape
 from .write import write_block
@@ -14,6 +14,7 @@ __all__ = [
     "Extent",
     "Graph",
     "Node",
+    "Place",
     "Value",
     "checks_nothing",
     "dtype_of",

@@ -174,6 +174,25 @@ class Node:
         return f"<{self.op} {self.name}({', '.join(map(repr, self.inputs))})>"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block stands; all is left empty for a block that was read alone.
+
+    Attributes
+    ----------
+    module : tvm.IRModule, optional
+        The module, as it was before the pass that runs: calls of kernels and functions name what is in it.
+    function : str
+        The function.
+    block : int
+        The number of the block among those of the function.
+    """
+
+    module: tvm.IRModule | None = None
+    function: str = ""
+    block: int = 0
+
+
 class Graph:
     """The nodes of one dataflow block, with users and outputs kept up to date.
 
@@ -181,9 +200,12 @@ class Graph:
     ----------
     outputs : list[tuple[relax.Var, Value]]
         The variables that are seen outside the block, in the order of their bindings, with their values.
+    place : Place
+        Where the block stands.
     """
 
     def __init__(self) -> None:
+        self.place = Place()
         self.outputs: list[tuple[relax.Var, Value]] = []
         self._nodes: dict[Node, None] = {}
         self._age = 0
