@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -20,7 +20,11 @@ from relax_glue.errors import ModelImportError, RelaxGlueError
 
 from .naming import last_line, names, variable_name
 from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
-from .repairs import REPAIRS, OnnxNode
+from .repairs import REPAIRS, SHAPE_OPERANDS, Facts, OnnxNode
+from .repairs.shapes import materialise
+from .symbolic import Arithmetic, EntryChecks, Joins, SymbolicTensor, evaluate_symbolic, shape_of
+from .symbolic.checks import symbols_of
+from .symbolic.values import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     import onnx
@@ -34,13 +38,6 @@ MICROSOFT_OPS = names(
 )
 # Entries of the table that are no operators of the default domain, or mean another one there.
 FOREIGN_OPS = (MICROSOFT_OPS - {"Gelu"}) | {"AllClassNMS"}
-# Converters that work on shapes as such. Every other one is given the shape as an int64 tensor.
-TAKES_SHAPES = names(
-    """
-    Cast CastLike Concat ConstantOfShape Equal Expand Gather Identity Reshape Resize Shape Slice Squeeze Unsqueeze
-    Where
-    """
-)
 # Converters whose single result is itself a tuple.
 RETURNS_ONE_TUPLE = names(
     """
@@ -69,12 +66,12 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
         An operator that no converter knows, or a node that its converter refuses.
     """
     check_operators(model)
-    importer = _Importer(model.graph)
+    importer = _Importer(model)
     # The importer prints operands and warns of renamed inputs; what matters of that is in the errors.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return importer.build(model.graph, opset_of(model))
+            return importer.build()
         except RelaxGlueError:
             raise
         except Exception as error:
@@ -120,21 +117,24 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     _nodes: dict[str, Any]
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, model: onnx.ModelProto) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
-        self._read = names_read(graph)
-        self._bounds: dict[Any, int] = {}
+        self._model = model
+        self._read = names_read(model.graph)
+        self._tensors: dict[SymbolicTensor, relax.Expr] = {}
         self._only_output: str | None = None
 
     def _sanitize_name(self, name: str) -> str:
         return str(self._name_supply.fresh_name(variable_name(name)))
 
-    def build(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+    def build(self) -> tvm.IRModule:
         """Build the module with the function `main`."""
-        self.opset = opset
+        graph = self._model.graph
+        self.opset = opset_of(self._model)
         self._parse_graph_initializers(graph)
         self._parse_graph_input(graph)
         params = [value for value in self._inputs.values() if isinstance(value, relax.Var)]
+        self._facts = self._known_of(params)
         # A dataflow block holds no branches.
         branches = any(node.op_type == "If" for node in graph.node)
         if len(graph.output) == 1 and not branches:
@@ -148,8 +148,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                     result = self.bb.emit_output(result)
             self.bb.emit_func_output(result)
         mod = self.bb.get()
-        mod["main"] = mod["main"].with_attr("num_input", self._num_input)
+        mod["main"] = self._facts.checks.write(mod["main"]).with_attr("num_input", self._num_input)
         return mod
+
+    def _known_of(self, params: Sequence[relax.Var]) -> Facts:
+        arithmetic, checks = Arithmetic(), EntryChecks(symbols_of(params))
+        return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks), {})
 
     def _is_emitted_output(self, value: Any) -> bool:
         # A variable that its dataflow block gives out; the parameters are variables too, but not bound in it.
@@ -167,14 +171,19 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 raise ModelImportError(self._refusal(node, error)) from error
 
     def _convert_node(self, node: onnx.NodeProto) -> Any:
-        inputs = onnx_frontend.onnx_input(self._nodes[name] if name else None for name in node.input)
-        if node.op_type not in TAKES_SHAPES:
-            inputs = onnx_frontend.onnx_input(self._as_tensor(value) for value in inputs)
+        operands = [self._nodes[name] if name else None for name in node.input]
+        known = self._evaluated(node, operands)
+        if known is not None:
+            return known
+        kept = SHAPE_OPERANDS.get(node.op_type, ())
+        inputs = [value if index in kept else self._as_tensor(value) for index, value in enumerate(operands)]
         attrs = self._parse_attr(node.attribute)
+        inputs = self._facts.joins.fit(node.op_type, node.name, inputs, attrs)
         repaired = self._repaired(node, inputs, attrs)
         if repaired is None:
+            tensors = onnx_frontend.onnx_input(self._as_tensor(value) for value in inputs)
             attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
-            repaired = self._convert_operator(node.op_type, inputs, attrs, self.opset)
+            repaired = self._convert_operator(node.op_type, tensors, attrs, self.opset)
         if isinstance(repaired, relax.Call) and isinstance(repaired.ty, (relax.TensorType, relax.TupleType)):
             # Bound here, the variable carries the name of the node to reports and to TensorRT's layers.
             # The last one is given out under that name, where an alias would hide it.
@@ -194,13 +203,31 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         symbols = [tirx.Var(f"{variable_name(name)}_dim{axis}", "int64") for axis in range(ty.ndim)]
         return self.bb.match_cast(value, relax.TensorType(symbols, ty.dtype))
 
-    def _repaired(self, node: onnx.NodeProto, inputs: Any, attrs: dict[str, Any]) -> Any:
+    def _evaluated(self, node: onnx.NodeProto, operands: Sequence[Any]) -> Any:
+        """Return the results of a node of shape arithmetic as they are known, None for any other node."""
+        if node.domain not in DEFAULT_DOMAINS:
+            return None
+        if node.op_type in ("Shape", "Size") and isinstance(operands[0], relax.Expr):
+            extents = getattr(operands[0].ty, "shape", None)
+            known = isinstance(extents, relax.ShapeExpr)
+            return [shape_of(node, extents.values, self._facts.arithmetic)] if known else None
+        if not any(isinstance(value, SymbolicTensor) for value in operands):
+            return None
+        values = [_known_value(value) for value in operands]
+        if any(value is None and operand is not None for value, operand in zip(values, operands, strict=True)):
+            return None
+        return evaluate_symbolic(node, values, self._facts.arithmetic, self._model)
+
+    def _repaired(self, node: onnx.NodeProto, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         repair = REPAIRS.get(node.op_type)
-        tensors = all(value is None or isinstance(value.ty, relax.TensorType) for value in inputs)
+        tensors = all(
+            value is None or isinstance(value, SymbolicTensor) or isinstance(value.ty, relax.TensorType)
+            for value in inputs
+        )
         if repair is None or node.domain not in DEFAULT_DOMAINS or not tensors:
             return None
         read = [name if name in self._read else "" for name in node.output]
-        result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset, self._bounds))
+        result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset, self._facts))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_if(self, node: onnx.NodeProto) -> relax.Expr:
@@ -214,7 +241,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _convert_branch(self, graph: onnx.GraphProto) -> relax.SeqExpr:
         """Convert a branch into bindings of its own, so that it runs only where it is chosen."""
-        outer = dict(self._nodes)
+        outer, tensors = dict(self._nodes), dict(self._tensors)
         self.bb._begin_binding_block()
         for tensor in graph.initializer:
             self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
@@ -222,10 +249,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         results = [self._as_tensor(self._nodes[value.name]) for value in graph.output]
         result = self.bb.normalize(results[0] if len(results) == 1 else relax.Tuple(results))
         block = self.bb._end_block()
-        self._nodes = outer
+        self._nodes, self._tensors = outer, tensors
         return relax.SeqExpr([block], result)
 
     def _bind_results(self, node: onnx.NodeProto, result: Any) -> None:
+        if isinstance(result, list):
+            self._nodes.update(zip(node.output, result, strict=True))
+            return
         single = node.op_type in RETURNS_ONE_TUPLE
         if single or not isinstance(getattr(result, "ty", None), relax.TupleType):
             self._nodes[node.output[0]] = result
@@ -237,19 +267,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             self._nodes[name] = part if isinstance(result, relax.Tuple) else self.bb.emit(part)
 
     def _as_tensor(self, value: Any) -> Any:
-        """Turn a shape or an integer of one into the int64 tensor that ONNX means."""
-        if value is None or isinstance(getattr(value, "ty", None), (relax.TensorType, relax.TupleType)):
+        """Turn what is known as expressions into the tensor that ONNX means."""
+        if not isinstance(value, SymbolicTensor):
             return value
-        if not isinstance(value, relax.Expr) and not tvm.ir.is_prim_expr(value):
-            return value
-        if isinstance(value.ty, relax.ShapeType):
-            if isinstance(value, relax.ShapeExpr) and all(isinstance(extent, tirx.IntImm) for extent in value.values):
-                return relax.const([int(extent) for extent in value.values], "int64")
-            return self.bb.normalize(relax.op.shape_to_tensor(value))
-        if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
-            return relax.const(value.value, str(value.ty.dtype))
-        shape = self.bb.normalize(relax.op.shape_to_tensor(relax.ShapeExpr([value])))
-        return self.bb.normalize(relax.op.reshape(shape, ()))
+        if value not in self._tensors:
+            self._tensors[value] = materialise(self.bb, value)
+        return self._tensors[value]
 
     def _refusal(self, node: onnx.NodeProto, error: BaseException) -> str:
         operands = ", ".join(
@@ -259,3 +282,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             f"node '{node.name}' ({node.op_type}) cannot be converted: {last_line(error)}. Its inputs are "
             f"{operands or 'none'}"
         )
+
+
+def _known_value(operand: Any) -> SymbolicTensor | None:
+    """Return an operand as far as shape arithmetic knows it: expressions, or a small constant."""
+    if isinstance(operand, SymbolicTensor):
+        return operand
+    if not isinstance(operand, tvm.ir.GenericConst):
+        return None
+    array = operand.value.numpy()
+    return SymbolicTensor.known(array) if array.size <= MAX_ELEMENTS and array.dtype.kind in "biuf" else None

@@ -15,10 +15,10 @@ from types import MappingProxyType
 
 from tvm import relax
 
-from . import arithmetic, layers, movement, resize
-from .node import OnnxNode
+from . import arithmetic, layers, movement, resize, shapes, slices
+from .node import SHAPE_OPERANDS, Facts, OnnxNode
 
-__all__ = ["REPAIRS", "OnnxNode", "Repair"]
+__all__ = ["REPAIRS", "SHAPE_OPERANDS", "Facts", "OnnxNode", "Repair"]
 
 Repair = Callable[[OnnxNode], "relax.Expr | None"]
 
@@ -27,11 +27,14 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "AveragePool": layers.pool,
         "Cast": movement.cast,
         "Clip": arithmetic.clip,
+        "ConstantOfShape": shapes.constant_of_shape,
         "ConvTranspose": layers.conv_transpose,
         "CumSum": arithmetic.cum_sum,
         "Dropout": layers.first_result_only,
         "Einsum": arithmetic.einsum,
         "Elu": arithmetic.elu,
+        "Expand": shapes.expand,
+        "Flatten": shapes.flatten,
         "Gather": movement.gather,
         "IsInf": arithmetic.is_inf,
         "LayerNormalization": layers.first_result_only,
@@ -45,14 +48,16 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "OneHot": arithmetic.one_hot,
         "Pad": movement.pad,
         "Pow": arithmetic.power,
+        "Range": shapes.range_,
+        "Reshape": shapes.reshape,
         "Resize": resize.resize,
         "RoiAlign": layers.roi_align,
         "Selu": arithmetic.selu,
-        "Slice": movement.slice_,
+        "Slice": slices.slice_,
         "Split": movement.split,
         "Sum": arithmetic.chain(relax.op.add),
         "ThresholdedRelu": arithmetic.thresholded_relu,
-        "Tile": movement.tile,
+        "Tile": shapes.tile,
         "TopK": arithmetic.top_k,
         "Upsample": resize.upsample,
     }

@@ -101,7 +101,7 @@ def non_max_suppression(node: OnnxNode) -> relax.Expr | None:
             raise node.refuse(f"{meaning} is computed while the model runs; it has to be a constant")
     limit = node.constant(2)
     if limit is not None:
-        most = boxes[1] if isinstance(boxes[1], int) else node.bounds.get(boxes[1])
+        most = boxes[1] if isinstance(boxes[1], int) else node.facts.bounds.get(boxes[1])
         if most is None:
             raise node.refuse(f"no upper bound is known for the number of boxes, {boxes[1]}; fix the input shapes")
         node.inputs[2] = scalar(min(int(limit.reshape(-1)[0]), most), np.dtype("int64"))
@@ -132,5 +132,5 @@ def non_zero(node: OnnxNode) -> relax.Expr | None:
     result = converter(node.bb, onnx_frontend.onnx_input(node.inputs), node.attrs, [{}, {}])
     found = extents_of(node.emit(result))
     if extents is not None and found is not None and all(isinstance(extent, int) for extent in extents):
-        node.bounds[found[-1]] = int(np.prod(extents))
+        node.facts.bounds[found[-1]] = int(np.prod(extents))
     return result

@@ -11,7 +11,6 @@ from tvm import relax
 
 from .node import OnnxNode, dtype_of, extents_of
 
-TO_THE_END = (1 << 31) - 1  # exporters write this, or the largest int64, for "up to the end" of an axis
 PAD_MODES = MappingProxyType({"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"})
 
 
@@ -100,12 +99,6 @@ def _check_mirrored(node: OnnxNode, mode: str, extents: list[Any] | None, amount
             )
 
 
-def tile(node: OnnxNode) -> relax.Expr | None:
-    """Tile by known counts as relax.tile, which TVM builds as a call_tir."""
-    repeats = node.constant(1)
-    return None if repeats is None else relax.op.tile(node.inputs[0], [int(count) for count in repeats])
-
-
 def gather(node: OnnxNode) -> relax.Expr | None:
     """Gather by known indices as one take, with the negative ones counted from the end beforehand.
 
@@ -124,70 +117,6 @@ def gather(node: OnnxNode) -> relax.Expr | None:
             raise node.refuse(f"an index is outside axis {axis}, which has extent {extent}")
         indices = np.where(indices < 0, indices + extent, indices).astype(indices.dtype)
     return relax.op.take(node.inputs[0], relax.const(indices, indices.dtype.name), axis)
-
-
-def slice_(node: OnnxNode) -> relax.Expr | None:
-    """Slice with known bounds, each clamped as ONNX says.
-
-    TVM has no form for opset 1 to 9, where the bounds are attributes (ValueError), and on a free axis of extent n it
-    writes "up to the end" as min(9223372036854775807, n), which it then cannot prove equal to n.
-    """
-    bounds = _slice_bounds(node)
-    extents = extents_of(node.inputs[0])
-    if bounds is None or extents is None:
-        return None
-    axes: list[int] = []
-    columns: tuple[list[Any], ...] = ([], [], [])
-    for start, stop, axis, step in zip(*bounds, strict=True):
-        part = _slice_axis(extents[axis % len(extents)], start, stop, step)
-        if part is None:
-            return None
-        if part[::2] == (0, 1) and part[1] is extents[axis % len(extents)]:
-            continue  # the whole axis
-        axes.append(axis % len(extents))
-        for listed, value in zip(columns, part, strict=True):
-            listed.append(value)
-    if not axes:
-        return node.inputs[0]
-    return relax.op.strided_slice(node.inputs[0], axes, *columns)
-
-
-def _slice_bounds(node: OnnxNode) -> tuple[list[int], ...] | None:
-    """Return starts, ends, axes and steps as lists of equal length; None where one is computed."""
-    if node.opset < 10:
-        starts, ends = node.attrs["starts"], node.attrs["ends"]
-        axes, steps = node.attrs.get("axes"), None
-    else:
-        if any(node.input(index) is not None and node.constant(index) is None for index in range(1, 5)):
-            return None
-        starts, ends, axes, steps = (node.constant(index) for index in range(1, 5))
-    columns = [
-        starts,
-        ends,
-        range(len(starts)) if axes is None else axes,
-        [1] * len(starts) if steps is None else steps,
-    ]
-    listed = tuple([int(value) for value in column] for column in columns)
-    if len({len(column) for column in listed}) != 1:
-        raise node.refuse(f"its starts, ends, axes and steps differ in number: {listed}")
-    if 0 in listed[3]:
-        raise node.refuse("a step is 0")
-    return listed
-
-
-def _slice_axis(extent: Any, start: int, stop: int, step: int) -> tuple[int, Any, int] | None:
-    """Return begin, end and stride on one axis; None where a free extent leaves them open."""
-    if isinstance(extent, int):
-        begin, end, step = slice(start, stop, step).indices(extent)
-        if (begin, end, step) == (0, extent, 1):
-            return 0, extent, 1
-        if not range(begin, end, step):
-            return 0, 0, 1  # topi refuses an end before the beginning
-        # Relax counts a negative end from the back, so "down to before the first" is -(extent + 1).
-        return begin, end if end >= 0 else -(extent + 1), step
-    if step == 1 and start >= 0 and stop >= TO_THE_END:
-        return start, extent, 1
-    return None
 
 
 def cast(node: OnnxNode) -> relax.Expr | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,48 @@ import tvm
 from tvm import relax, tirx
 
 from relax_glue.errors import ModelImportError
+from relax_glue.frontend.naming import variable_name
+from relax_glue.frontend.symbolic import Arithmetic, Element, EntryChecks, Joins, SymbolicTensor
+
+# The operands that say where or how large, and not what. They are given to a repair as they are known, by
+# `OnnxNode.elements`, and become tensors only where the node is left to TVM's converter.
+SHAPE_OPERANDS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "ConstantOfShape": (0,),
+        "Expand": (1,),
+        "Pad": (1,),
+        "Range": (0, 1, 2),
+        "Reshape": (1,),
+        "Resize": (1, 2, 3),
+        "Slice": (1, 2, 3, 4),
+        "Split": (1,),
+        "Tile": (1,),
+        "TopK": (1,),
+        "Upsample": (1,),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one import knows beyond its nodes.
+
+    Attributes
+    ----------
+    arithmetic : Arithmetic
+        What is known of the free extents.
+    checks : EntryChecks
+        What the model asks of them.
+    joins : Joins
+        Makes extents equal that ONNX says are equal.
+    bounds : dict
+        For each symbolic extent that depends on values, the largest value it can have.
+    """
+
+    arithmetic: Arithmetic
+    checks: EntryChecks
+    joins: Joins
+    bounds: dict[Any, int]
 
 
 @dataclass(frozen=True)
@@ -21,8 +65,9 @@ class OnnxNode:
     op_type, name : str
         The operator and the node's name.
     inputs : list
-        The operands, None for an optional one left out. A repair may put another operand in its place, and leave the
-        rest to TVM's converter.
+        The operands, None for an optional one left out; a `SymbolicTensor` where `SHAPE_OPERANDS` names the operand
+        and it is computed from free extents. A repair may put another operand in its place, and leave the rest to
+        TVM's converter.
     attrs : dict
         The attributes; what is said of the operands holds here too.
     outputs : list of str
@@ -31,8 +76,8 @@ class OnnxNode:
         Where the importer builds.
     opset : int
         The version of the operator set.
-    bounds : dict
-        For each symbolic extent that depends on values, the largest value it can have. One for the whole import.
+    facts : Facts
+        One for the whole import.
     """
 
     op_type: str
@@ -42,7 +87,7 @@ class OnnxNode:
     outputs: list[str]
     bb: relax.BlockBuilder
     opset: int
-    bounds: dict[Any, int]
+    facts: Facts
 
     def input(self, index: int) -> Any:
         """Return an operand, None if the node does not have it."""
@@ -51,7 +96,17 @@ class OnnxNode:
     def constant(self, index: int) -> np.ndarray | None:
         """Return the value of an operand, None if it is not there or not known."""
         operand = self.input(index)
+        if isinstance(operand, SymbolicTensor):
+            return operand.array()
         return operand.value.numpy() if isinstance(operand, tvm.ir.GenericConst) else None
+
+    def elements(self, index: int) -> list[Element] | None:
+        """Return the elements of an operand, known or as expressions; None if it is not there or computed."""
+        operand = self.input(index)
+        if isinstance(operand, SymbolicTensor):
+            return list(operand.elements.flat)
+        known = self.constant(index)
+        return None if known is None else [value.item() for value in known.flat]
 
     def text(self, name: str, default: str) -> str:
         """Return an attribute that is a string."""
@@ -61,6 +116,23 @@ class OnnxNode:
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Bind an intermediate result to a variable."""
         return self.bb.normalize(expr)
+
+    def require_equal(self, left: Element, right: Element) -> None:
+        """Ask that two integers be equal whenever the function is called.
+
+        Raises
+        ------
+        ModelImportError
+            They are not, or they depend on what the model computes.
+        """
+        arithmetic, checks = self.facts.arithmetic, self.facts.checks
+        if arithmetic.same(left, right):
+            return
+        if (isinstance(left, int) and isinstance(right, int)) or arithmetic.equal(left, right) is False:
+            raise self.refuse(f"it needs {left} and {right} to be equal")
+        if not (checks.known_at_entry(left) and checks.known_at_entry(right)):
+            raise self.refuse(f"{left} has to be {right}, and one of them is known only while the model runs")
+        checks.equal(left, right, variable_name(self.name))
 
     def refuse(self, reason: str) -> ModelImportError:
         """Return the error for a form that has no meaning in Relax."""
