@@ -1,28 +1,33 @@
 """Real models as engines on a GPU: how right they are and how fast, beside an engine of TensorRT's own ONNX parser.
 
     python benchmarks/gpu.py MODEL_FOLDER [--json FILE] [--only NAME ...] [--float16] [--disable PASS ...]
+    python benchmarks/gpu.py MODEL_FOLDER --legality [--ablate [NAME ...]] [--no-gpu]
 
 MODEL_FOLDER holds `*.onnx`, `*.onnx.gz`, `*.tflite` and `*.relax` (with its `.npz`) files. For each: regions, build and
 load time, the largest difference from ONNX Runtime (or from TVM's LLVM build of the module as imported), the latency of
 one call of the VM with the results waited for, and of many calls in a row; for ONNX files the same of an engine that
 TensorRT's parser made of the same model with fixed shapes, enqueued and as a CUDA graph. Needs a GPU, TensorRT or
 TensorRT-RTX, and torch for the peer.
+
+With `--legality` or `--ablate` each model is built under several sets of rules instead (`rule_variants`): all of them,
+those that legality needs, all but one family. Their latencies are measured in turns, and a ratio above 1 says that all
+rules are faster. With `--no-gpu` only their regions and layers are counted, which needs TensorRT alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rule_variants
 import tvm
+from timing import difference, flat, latency
 from tvm import relax
 
 import relax_glue
@@ -30,38 +35,6 @@ from relax_glue.demo import text_image
 from relax_glue.tensorrt import BuildOptions, get_provider
 from relax_glue.testing import evaluate
 from relax_glue.zoo import MODELS
-
-WARM, CALLS = 20, 200
-
-
-def flat(result: Any) -> list[np.ndarray]:
-    """Return the arrays of a nested result, in order."""
-    if hasattr(result, "numpy"):
-        return [result.numpy()]
-    if isinstance(result, np.ndarray):
-        return [result]
-    return [array for item in result for array in flat(item)]
-
-
-def latency(call: Callable[[], object], wait: Callable[[], object]) -> dict[str, float]:
-    """Return milliseconds of a call with the wait for its result, and of one among many in a row."""
-    for _ in range(WARM):
-        call()
-    wait()
-    single = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        call()
-        wait()
-        single.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    for _ in range(CALLS):
-        call()
-    wait()
-    return {
-        "call_ms": round(statistics.median(single) * 1e3, 3),
-        "in_a_row_ms": round((time.perf_counter() - start) / CALLS * 1e3, 3),
-    }
 
 
 def load(path: Path) -> tuple[tvm.IRModule, Any]:
@@ -113,7 +86,20 @@ def half(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def measure(path: Path, float16: bool, disable: list[str]) -> dict[str, Any]:
+def measure_rules(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure one model under several sets of rules."""
+    name = path.name.split(".")[0]
+    mod, _ = load(path)
+    inputs = inputs_for(name, mod)
+    row: dict[str, Any] = {"model": name, "source": path.suffix, "float16": args.float16, "disable": args.disable}
+    options = {"disable": args.disable, "enable": args.enable}
+    chosen = rule_variants.variants(args.legality, args.ablate)
+    row.update(rule_variants.compare(half(mod) if args.float16 else mod, inputs, chosen, options, not args.no_gpu))
+    print(rule_variants.line(f"{name}{path.suffix}", row), flush=True)
+    return row
+
+
+def measure(path: Path, float16: bool, disable: list[str], enable: list[str]) -> dict[str, Any]:
     """Measure one model."""
     name = path.name.split(".")[0]
     mod, model = load(path)
@@ -121,7 +107,7 @@ def measure(path: Path, float16: bool, disable: list[str]) -> dict[str, Any]:
     right = reference(model, mod, inputs)
     row: dict[str, Any] = {"model": name, "source": path.suffix, "float16": float16, "disable": disable}
     start = time.perf_counter()
-    optimized = relax_glue.optimize(half(mod) if float16 else mod, disable=disable)
+    optimized = relax_glue.optimize(half(mod) if float16 else mod, disable=disable, enable=enable)
     row["optimize_s"] = round(time.perf_counter() - start, 2)
     report = relax_glue.explain(optimized)
     row["outside"] = len(report.outside)
@@ -135,10 +121,7 @@ def measure(path: Path, float16: bool, disable: list[str]) -> dict[str, Any]:
     tensors = [tvm.runtime.tensor(a, device) for a in inputs]
     found = flat(machine["main"](*tensors))
     row["load_and_first_call_s"] = round(time.perf_counter() - start, 2)
-    row["error"] = max(
-        float(np.abs(f.astype("float64") - r).max() / max(np.abs(r).max(), 1e-30))
-        for f, r in zip(found, right, strict=True)
-    )
+    row["error"] = difference(found, right)
     main = machine["main"]
     row["relax_glue"] = latency(lambda: main(*tensors), device.sync)
     if model is not None and not float16:
@@ -180,7 +163,7 @@ def peer(model: Any, inputs: list[np.ndarray], right: list[np.ndarray]) -> dict[
         context.execute_async_v3(stream.cuda_stream)
     stream.synchronize()
     outputs = [buffers[n].cpu().numpy() for n in names if engine.get_tensor_mode(n) != trt.TensorIOMode.INPUT]
-    error = max(float(np.abs(f - r).max() / np.abs(r).max()) for f, r in zip(outputs, right, strict=True))
+    error = difference(outputs, right)
     row: dict[str, Any] = {"build_s": round(built, 2), "layers": network.num_layers, "error": error}
     row["enqueue"] = latency(lambda: context.execute_async_v3(stream.cuda_stream), stream.synchronize)
     graph = torch.cuda.CUDAGraph()
@@ -203,14 +186,19 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--float16", action="store_true")
     parser.add_argument("--disable", nargs="*", default=[], help="passes and rules to leave out")
+    parser.add_argument("--enable", nargs="*", default=[], help="passes to run that are off by default")
+    parser.add_argument("--legality", action="store_true", help="measure beside the rules that legality needs, alone")
+    parser.add_argument("--ablate", nargs="*", metavar="NAME", help="measure without these passes or rules, one by one")
+    parser.add_argument("--no-gpu", action="store_true", help="with these two: count regions and layers only")
     args = parser.parse_args()
+    by_rules = args.legality or args.ablate is not None
     sys.path.insert(0, str(args.folder))
     provider = get_provider()
     found: dict[str, Any] = {
         "command": " ".join(["python benchmarks/gpu.py MODEL_FOLDER", *_options(sys.argv[1:])]),
         "tvm": tvm.__version__,
         "tensorrt": f"{provider.name} {provider.trt.__version__}",
-        "gpu": tvm.cuda(0).device_name,
+        "gpu": None if args.no_gpu else tvm.cuda(0).device_name,
         "models": [],
     }
     failed = 0
@@ -218,11 +206,12 @@ def main() -> int:
         if args.only and path.name.split(".")[0] not in args.only:
             continue
         try:
-            row = measure(path, args.float16, args.disable)
+            row = measure_rules(path, args) if by_rules else measure(path, args.float16, args.disable, args.enable)
         except Exception as error:
             traceback.print_exc()
             row, failed = {"model": path.name, "failed": f"{type(error).__name__}: {error}"[:500]}, failed + 1
-        print(json.dumps(row), flush=True)
+        if not by_rules or "failed" in row:
+            print(json.dumps(row), flush=True)
         found["models"].append(row)
         if args.json:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
