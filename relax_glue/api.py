@@ -9,9 +9,9 @@ import tvm
 from tvm import relax
 
 from .errors import CompilationError, UnknownNameError
+from .heterogeneous import heterogeneous_pipeline, place_on_host
 from .inline import inline
 from .partition import PartitionOptions, Predicate, partition_with_report
-from .passes import LiftBranches
 from .pipeline import check_rules, left_out, pipeline_passes
 from .region_function import region_functions
 from .report import Report
@@ -247,9 +247,10 @@ def compile(
 
     ready = mod if region_functions(check_module(mod)) else optimize(mod)
     chosen = _target(target or ("cuda" if tensorrt.can_run() else "llvm"))
-    if chosen.kind.name == "cuda":
-        return _compile(tensorrt.Codegen(build, require=require_engines)(ready), chosen)
-    return _compile(inline(ready), chosen)
+    if chosen.kind.name != "cuda":
+        return _compile(inline(ready), chosen)
+    engines = tensorrt.Codegen(build, require=require_engines)(place_on_host(ready, chosen))
+    return _compile(place_on_host(engines, chosen), chosen)  # a region without an engine has come back since
 
 
 def _target(target: tvm.target.Target | str) -> tvm.target.Target:
@@ -261,7 +262,7 @@ def _target(target: tvm.target.Target | str) -> tvm.target.Target:
 
 def _compile(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     try:
-        return tvm.compile(LiftBranches()(mod), target)
+        return tvm.compile(mod, target, relax_pipeline=heterogeneous_pipeline(target))
     except Exception as error:  # TVM's lowering raises whatever its checks do: some Python errors, most from C++
         reason = str(error).strip() or type(error).__name__
         raise CompilationError(f"TVM cannot compile the module for {target.kind.name}: {reason}") from error

@@ -24,6 +24,7 @@ from .engine import obtain_plan
 from .execution import Engine, Runner
 from .provider import Provider, get_provider, installed
 from .tensors import CUDA, device_of, read_header
+from .transfer import COPY, copy
 
 RUN = "relax_glue.tensorrt.run"
 LOAD = "relax_glue.tensorrt.load"
@@ -165,6 +166,7 @@ def register_runtime() -> None:
     tvm.register_global_func(RUN, runtime.run, override=True)
     tvm.register_global_func(LOAD, runtime.load, override=True)
     tvm.register_global_func(UNLOAD, runtime.unload, override=True)
+    tvm.register_global_func(COPY, copy, override=True)
     for error in vars(errors).values():
         if isinstance(error, type) and issubclass(error, errors.RelaxGlueError):
             tvm_ffi.register_error(error.__name__, error)
