@@ -11,23 +11,23 @@ from relax_glue.errors import InputShapeError
 if TYPE_CHECKING:
     import onnx
 
-Shape = Sequence["int | None"]
+Shape = Sequence["int | str | None"]
 InputShapes = Mapping[str, Shape] | Shape
 
 
-def named_shapes(given: InputShapes | None, names: Sequence[str]) -> dict[str, tuple[int | None, ...]]:
+def named_shapes(given: InputShapes | None, names: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
     """Bring the caller's shapes to one form: input name to extents, None for an extent left as it is.
 
     Parameters
     ----------
-    given : mapping of str to sequence of int, or one sequence of int, or None
-        A bare sequence is the shape of the model's only input.
+    given : mapping of str to sequence of int, str or None, or one such sequence, or None
+        A bare sequence is the shape of the model's only input; a string names an extent that stays free.
     names : sequence of str
         The inputs of the model, in order.
 
     Returns
     -------
-    dict of str to tuple of int or None
+    dict of str to tuple of int, str or None
 
     Raises
     ------
@@ -55,9 +55,16 @@ def _listed(name: str, shape: object) -> Sequence[object]:
     return shape
 
 
-def _extent(name: str, extent: object) -> int | None:
+def _extent(name: str, extent: object) -> int | str | None:
     if extent is None:
         return None
+    if isinstance(extent, str):
+        if not (extent.isidentifier() and extent.isascii()):
+            raise InputShapeError(
+                f"the shape of input '{name}' holds {extent!r}, which is no name for a free extent; names are made of "
+                "letters, digits and underscores"
+            )
+        return extent
     # numpy's integers are fine; a bool is an int in Python, yet never an extent.
     if isinstance(extent, bool) or not hasattr(extent, "__index__"):
         raise InputShapeError(f"the shape of input '{name}' holds {extent!r}, which is no integer")
@@ -69,14 +76,14 @@ def _extent(name: str, extent: object) -> int | None:
     return value
 
 
-def check_shape(name: str, given: Sequence[int | None], declared: Sequence[int | str]) -> None:
+def check_shape(name: str, given: Sequence[int | str | None], declared: Sequence[int | str]) -> None:
     """Check the caller's extents of one input against those that the file declares.
 
     Parameters
     ----------
     name : str
         The input.
-    given : sequence of int or None
+    given : sequence of int, str or None
         The caller's extents.
     declared : sequence of int or str
         The file's extents; a string is the name of a free one.
@@ -128,33 +135,33 @@ def _symbol(value: onnx.ValueInfoProto, axis: int) -> str:
 def bind_onnx_inputs(graph: onnx.GraphProto, given: InputShapes | None) -> None:
     """Write the caller's shapes into the inputs of `graph`, in place.
 
-    An extent that several inputs share by name is fixed in all of them as soon as it is fixed in one.
+    An extent that several inputs share by name is fixed, or named anew, in all of them as soon as it is in one.
 
     Raises
     ------
     InputShapeError
-        See `named_shapes` and `check_shape`; also two values for one named extent, an input that is no tensor,
+        See `named_shapes` and `check_shape`; also two values or two names for one extent, an input that is no tensor,
         and an input of unknown rank without a shape from the caller.
     """
     inputs = onnx_inputs(graph)
     shapes = named_shapes(given, [value.name for value in inputs])
     extents = {value.name: _joined(value, shapes.get(value.name)) for value in inputs}
-    fixed: dict[str, int] = {}
+    decided: dict[str, int | str] = {}
     for value in inputs:
-        declared = declared_extents(value) or []
-        for symbol, extent in zip(declared, extents[value.name], strict=False):
-            if not isinstance(symbol, str) or not isinstance(extent, int):
+        listed = declared_extents(value) or []
+        for symbol, extent in zip(listed, extents[value.name], strict=False):
+            if not isinstance(symbol, str) or extent == symbol:
                 continue
-            if fixed.setdefault(symbol, extent) != extent:
+            if decided.setdefault(symbol, extent) != extent:
                 raise InputShapeError(
-                    f"the extent '{symbol}' is shared by several inputs, and was given as {fixed[symbol]} and "
+                    f"the extent '{symbol}' is shared by several inputs, and was given as {decided[symbol]} and "
                     f"as {extent}"
                 )
     for value in inputs:
-        _write(value, [fixed.get(e, e) if isinstance(e, str) else e for e in extents[value.name]])
+        _write(value, [decided.get(e, e) if isinstance(e, str) else e for e in extents[value.name]])
 
 
-def _joined(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[int | str]:
+def _joined(value: onnx.ValueInfoProto, given: Sequence[int | str | None] | None) -> list[int | str]:
     if not value.type.HasField("tensor_type"):
         kind = value.type.WhichOneof("value") or "value of no type"
         raise InputShapeError(f"input '{value.name}' is a {kind}; only tensors can be passed")
@@ -179,6 +186,12 @@ def _write(value: onnx.ValueInfoProto, extents: Sequence[int | str]) -> None:
             dim.dim_value = extent
         else:
             dim.dim_param = extent
+
+
+def free_extents(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the free extents of the inputs, in order."""
+    listed = (extent for shape in free_inputs(graph).values() for extent in shape if isinstance(extent, str))
+    return list(dict.fromkeys(listed))
 
 
 def free_inputs(graph: onnx.GraphProto) -> dict[str, list[int | str]]:

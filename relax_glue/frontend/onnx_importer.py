@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -22,9 +22,17 @@ from .naming import last_line, names, variable_name
 from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
 from .repairs import REPAIRS, SHAPE_OPERANDS, Facts, OnnxNode
 from .repairs.shapes import materialise
-from .symbolic import Arithmetic, EntryChecks, Joins, SymbolicTensor, evaluate_symbolic, shape_of
+from .symbolic import (
+    MAX_ELEMENTS,
+    MAX_EXTENT,
+    Arithmetic,
+    EntryChecks,
+    Joins,
+    SymbolicTensor,
+    evaluate_symbolic,
+    shape_of,
+)
 from .symbolic.checks import symbols_of
-from .symbolic.values import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     import onnx
@@ -47,13 +55,15 @@ RETURNS_ONE_TUPLE = names(
 )
 
 
-def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
+def import_graph(model: onnx.ModelProto, bounds: Mapping[str, tuple[int, int | None]] | None = None) -> tvm.IRModule:
     """Import a model that has been read, bound to its input shapes and folded.
 
     Parameters
     ----------
     model : onnx.ModelProto
         A model with a name on every node.
+    bounds : mapping of str to (int, int or None), optional
+        The least and the largest value of free extents, by name.
 
     Returns
     -------
@@ -66,7 +76,7 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
         An operator that no converter knows, or a node that its converter refuses.
     """
     check_operators(model)
-    importer = _Importer(model)
+    importer = _Importer(model, bounds or {})
     # The importer prints operands and warns of renamed inputs; what matters of that is in the errors.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -117,9 +127,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     _nodes: dict[str, Any]
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, bounds: Mapping[str, tuple[int, int | None]]) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
         self._model = model
+        self._ranges = bounds
         self._read = names_read(model.graph)
         self._tensors: dict[SymbolicTensor, relax.Expr] = {}
         self._only_output: str | None = None
@@ -152,7 +163,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         return mod
 
     def _known_of(self, params: Sequence[relax.Var]) -> Facts:
-        arithmetic, checks = Arithmetic(), EntryChecks(symbols_of(params))
+        symbols = symbols_of(params)
+        arithmetic, checks = Arithmetic(), EntryChecks(symbols)
+        for symbol in symbols:
+            least, most = self._ranges.get(symbol.name, (1, None))
+            arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most)
         return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks), {})
 
     def _is_emitted_output(self, value: Any) -> bool:

@@ -153,6 +153,7 @@ def bind_shapes(mod: tvm.IRModule, shapes: InputShapes | None) -> tvm.IRModule:
     ----------
     mod : tvm.IRModule
     shapes : mapping of str to tuple of int, or tuple of int, or None
+        The names of extents that stay free are those of the module.
 
     Returns
     -------
@@ -177,8 +178,12 @@ def bind_shapes(mod: tvm.IRModule, shapes: InputShapes | None) -> tvm.IRModule:
         declared = [int(extent) if isinstance(extent, tvm.tirx.IntImm) else extent for extent in shape.values]
         check_shape(name, extents, [extent if isinstance(extent, int) else str(extent) for extent in declared])
         for symbol, extent in zip(declared, extents, strict=True):
-            if isinstance(symbol, int) or extent is None:
+            if isinstance(symbol, int) or extent is None or extent == str(symbol):
                 continue
+            if isinstance(extent, str):
+                raise InputShapeError(
+                    f"input '{name}' calls its free extent {symbol}; it cannot be named {extent} here"
+                )
             if fixed.setdefault(symbol, extent) != extent:
                 raise InputShapeError(f"the extent '{symbol}' was given as {fixed[symbol]} and as {extent}")
     return relax.transform.BindSymbolicVars(fixed)(mod) if fixed else mod

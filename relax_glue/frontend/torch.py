@@ -13,6 +13,7 @@ from tvm import relax
 from relax_glue.errors import ModelImportError
 
 from .naming import last_line
+from .symbolic.ranges import check_bounds
 from .torch_repairs import convert_map
 
 
@@ -28,7 +29,8 @@ def from_torch(exported_program: Any) -> tvm.IRModule:
     -------
     tvm.IRModule
         A module with the function `main`. The weights are copies, so that the module can be saved and does not
-        change with the PyTorch model.
+        change with the PyTorch model. The ranges of dynamic dimensions are attributes of it, as `from_onnx` writes
+        them, and a size outside raises RuntimeError when it is called.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def from_torch(exported_program: Any) -> tvm.IRModule:
             raise
         except Exception as error:
             raise ModelImportError(f"the exported program cannot be imported: {last_line(error)}") from error
-    return _own_constants(mod)
+    return check_bounds(_own_constants(mod))
 
 
 def _own_constants(mod: tvm.IRModule) -> tvm.IRModule:

@@ -143,9 +143,9 @@ def _scaled(node: OnnxNode, steps: relax.Expr, start: Element, step: Element, dt
 
 
 def tile(node: OnnxNode) -> relax.Expr | None:
-    """Tile by known counts as relax.tile, which TVM builds as a call_tir; by free counts as a broadcast between reshapes.
+    """Tile by known counts as relax.tile, which TVM builds as a call_tir.
 
-    relax.tile takes numbers only.
+    By free counts, which relax.tile does not take, it is a broadcast between two reshapes.
     """
     repeats, extents = node.elements(1), extents_of(node.inputs[0])
     if repeats is None or extents is None:
