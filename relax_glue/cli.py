@@ -102,7 +102,14 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="fix the shape of an input; may be given several times, and without NAME= for a model of one input; "
-        "? leaves an extent free",
+        "? leaves an extent free, and with commas, NAME=n,3,h,w, it can be given a name",
+    )
+    parser.add_argument(
+        "--range",
+        metavar="AXIS=1:16",
+        action="append",
+        default=[],
+        help="the least and the largest value of a free extent, by its name; either may be left out",
     )
     parser.add_argument(
         "--exclude", metavar="OP", action="append", default=[], help="keep an operator with TVM, such as nn.softmax"
@@ -115,13 +122,17 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]] | tuple[int | None, ...] | None:
+Extents = tuple["int | str | None", ...]
+
+
+def parse_input_shapes(texts: Sequence[str]) -> dict[str, Extents] | Extents | None:
     """Read shapes as they are written on the command line.
 
     Parameters
     ----------
     texts : sequence of str
-        Such as ``images=1x3x640x640``; a lone one may leave the name out. ``?`` stands for a free extent.
+        Such as ``images=1x3x640x640``; a lone one may leave the name out. ``?`` stands for a free extent, and in a list
+        with commas, ``images=n,3,h,w``, so does a name.
 
     Returns
     -------
@@ -133,7 +144,7 @@ def parse_input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]
     InputShapeError
         A text cannot be read, a name comes twice, or one is missing where there are several shapes.
     """
-    named: dict[str, tuple[int | None, ...]] = {}
+    named: dict[str, Extents] = {}
     for text in texts:
         name, equals, shape = text.rpartition("=")
         if not equals and len(texts) == 1:
@@ -146,17 +157,54 @@ def parse_input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]
     return named or None
 
 
-def _extents(text: str, shape: str) -> tuple[int | None, ...]:
-    parts = shape.lower().replace(",", "x").split("x") if shape else []
-    if not all(part == "?" or (part.isascii() and part.isdigit()) for part in parts):
-        raise InputShapeError(f"--input-shape {text}: a shape is written 1x3x640x640, with ? for a free extent")
-    return tuple(None if part == "?" else int(part) for part in parts)
+def _extents(text: str, shape: str) -> Extents:
+    listed = "," in shape
+    parts = (shape.split(",") if listed else shape.lower().split("x")) if shape else []
+    if not all(part == "?" or _is_number(part) or (listed and part.isidentifier()) for part in parts):
+        raise InputShapeError(
+            f"--input-shape {text}: a shape is written 1x3x640x640, with ? for a free extent, or n,3,h,w"
+        )
+    return tuple(None if part == "?" else int(part) if _is_number(part) else part for part in parts)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[int | None, int | None]] | None:
+    """Read ranges of free extents as they are written on the command line.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Such as ``n=1:16``, ``n=:16`` and ``n=4:``.
+
+    Returns
+    -------
+    dict or None
+        What `relax_glue.from_onnx` takes as `ranges`.
+
+    Raises
+    ------
+    InputShapeError
+        A text cannot be read, or a name comes twice.
+    """
+    named: dict[str, tuple[int | None, int | None]] = {}
+    for text in texts:
+        name, equals, ends = text.partition("=")
+        least, colon, most = ends.partition(":")
+        if not (name and equals and colon) or not all(not end or _is_number(end) for end in (least, most)):
+            raise InputShapeError(f"--range {text}: a range is written n=1:16; either end may be left out")
+        if name in named:
+            raise InputShapeError(f"--range {text}: the range of '{name}' has been given already")
+        named[name] = (int(least) if least else None, int(most) if most else None)
+    return named or None
 
 
 def _load(args: argparse.Namespace) -> tvm.IRModule:
     from .frontend import load
 
-    return load(args.model, parse_input_shapes(args.input_shape))
+    return load(args.model, parse_input_shapes(args.input_shape), parse_ranges(args.range))
 
 
 def _explain(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import pytest
 from onnx_case import one_node, zoo_model
 
 from relax_glue import demo
-from relax_glue.cli import main, parse_input_shapes
+from relax_glue.cli import main, parse_input_shapes, parse_ranges
 from relax_glue.errors import InputShapeError
 from relax_glue.frontend import load
 
@@ -43,16 +43,34 @@ def free_model(tmp_path: Path) -> str:
         (["a=1X2", "b=?,7"], {"a": (1, 2), "b": (None, 7)}),
         (["x=y=3"], {"x=y": (3,)}),
         (["scalar="], {"scalar": ()}),
+        (["n,3,h,?"], ("n", 3, "h", None)),
+        (["a=batch,2", "b=4x5"], {"a": ("batch", 2), "b": (4, 5)}),
     ],
 )
 def test_shapes_are_read(texts: list[str], wanted: object) -> None:
     assert parse_input_shapes(texts) == wanted
 
 
-@pytest.mark.parametrize("texts", [["1x3", "b=2"], ["a=1", "a=2"], ["a=1x-3"], ["a=1x3.0"], ["images"], ["a=1xx2"]])
+@pytest.mark.parametrize(
+    "texts", [["1x3", "b=2"], ["a=1", "a=2"], ["a=1x-3"], ["a=1x3.0"], ["images"], ["a=1xx2"], ["a=1,h-1"]]
+)
 def test_shapes_that_cannot_be_read_are_refused(texts: list[str]) -> None:
     with pytest.raises(InputShapeError, match="--input-shape"):
         parse_input_shapes(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [([], None), (["n=1:16"], {"n": (1, 16)}), (["n=:16", "h=4:"], {"n": (None, 16), "h": (4, None)})],
+)
+def test_ranges_are_read(texts: list[str], wanted: object) -> None:
+    assert parse_ranges(texts) == wanted
+
+
+@pytest.mark.parametrize("texts", [["n=1"], ["1:16"], ["n=1:x"], ["n=1:2", "n=1:2"], ["n=-1:2"]])
+def test_ranges_that_cannot_be_read_are_refused(texts: list[str]) -> None:
+    with pytest.raises(InputShapeError, match="--range"):
+        parse_ranges(texts)
 
 
 def test_explain_prints_the_report(model: str, capsys: pytest.CaptureFixture[str]) -> None:
