@@ -17,6 +17,7 @@ from .pool import CanonicalizePool
 from .regions import MergeRegions
 from .reshape import CanonicalizeReshape
 from .resize import CanonicalizeResize
+from .resolve_if import ResolveIf
 from .shapes import FoldShapes
 from .split import CanonicalizeSplit
 from .stack_reduce import RecognizeMaximum
@@ -45,5 +46,6 @@ __all__ = [
     "RecognizeCallTir",
     "RecognizeClip",
     "RecognizeMaximum",
+    "ResolveIf",
     "SinkPermuteDims",
 ]

@@ -1,9 +1,9 @@
 """Branches of `If` moved into functions of their own, which TVM's memory planner wants.
 
-StaticPlanBlockMemory of TVM 0.27 keeps one pool of storage for a whole function. What a branch has released is given to
-the other branch and to the code after the `If`, where the storage does not exist: the virtual machine then allocates a
-tensor in a null pointer. In `y = f(x) if c else g(h(x)); return k(y)` the memory of h(x) is that of k(y). A function has
-a pool of its own, so a branch that is a call of one shares nothing.
+StaticPlanBlockMemory of TVM 0.27 keeps one pool of storage for a whole function. What a branch has released is given
+to the other branch and to the code after the `If`, where the storage does not exist: the virtual machine then
+allocates a tensor in a null pointer. In `y = f(x) if c else g(h(x)); return k(y)` the memory of h(x) is that of k(y).
+A function has a pool of its own, so a branch that is a call of one shares nothing.
 
 This is for compilation alone: what rewrites or partitions a module should see its branches.
 """

@@ -40,6 +40,7 @@ from .passes import (
 )
 from .passes.base import graph_pass, rule_pass
 from .passes.motion import sink_permutes
+from .passes.resolve_if import ResolveIf, until_branches_are_resolved
 from .passes.symbols import until_symbols_are_bound
 from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, Rule, RuleSet, check_soundness, rewrite
 from .rule_report import named
@@ -109,6 +110,7 @@ LEGALITY = frozenset(
         "RecognizeCallTir",  # TensorRT has no layer for a kernel
         "FoldShapes",  # nor for shape arithmetic, nor for a tensor of unknown shape
         "FoldConstants",  # nor for an empty tensor; and shape arithmetic is done in constants
+        "ResolveIf",  # nor for a branch, which is a region by itself
         "empty-concat-operand",  # nor for a concat with one
     }
 )
@@ -120,9 +122,10 @@ cut once more; `benchmarks/gpu.py --legality` counts the regions of both.
 """
 
 FOLDING = Step(
-    ("FoldShapes", "FoldConstants"),
+    ("FoldShapes", "FoldConstants", "ResolveIf"),
     "known extents and values make the patterns of every later rule static, and dead users would keep "
-    "operands from counting as single-use",
+    "operands from counting as single-use; they make conditions known too, and the branch taken joins the block "
+    "around it before any rule looks at that, with extents that are then folded in turn",
 )
 
 PIPELINE: tuple[Step, ...] = (
@@ -266,10 +269,22 @@ def _step_pass(
         asked = _rules(kept[0], unwanted, soundness)
         return RecognizeCallTir(stats=stats, soundness=soundness) if asked else None
     if step is FOLDING:
-        rules = reduce(add, [_rules(name, unwanted, soundness) for name in kept])
-        made = rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
-        return until_symbols_are_bound(made) if "FoldShapes" in kept else made
+        return _folding_pass(kept, unwanted, soundness, stats)
     return _settling_pass(kept, unwanted, soundness, stats)
+
+
+def _folding_pass(
+    kept: Sequence[str], unwanted: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
+) -> tvm.transform.Pass:
+    """Make the pass that folds shapes and constants, and resolves branches, until nothing changes."""
+    families = [name for name in kept if name in FAMILIES]
+    if not families:
+        return ResolveIf()
+    rules = reduce(add, [_rules(name, unwanted, soundness) for name in families])
+    made = rule_pass("+".join(families), rules, stats=stats, soundness=soundness)
+    if "FoldShapes" in families:
+        made = until_symbols_are_bound(made)
+    return until_branches_are_resolved(made) if "ResolveIf" in kept else made
 
 
 def _rules(name: str, unwanted: Collection[str], soundness: Sequence[str]) -> RuleSet:

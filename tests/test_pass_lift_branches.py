@@ -27,9 +27,11 @@ class Reused:
             g = R.permute_dims(h)
             i = R.nn.softmax(g)
             y = R.permute_dims(i)
-        k = R.permute_dims(y)
-        j = R.nn.softmax(k)
-        z = R.permute_dims(j)
+        with R.dataflow():
+            k = R.permute_dims(y)
+            j = R.nn.softmax(k)
+            z = R.permute_dims(j)
+            R.output(z)
         return z
 
 
@@ -65,9 +67,9 @@ class Idle:
     @R.function
     def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((4,), "float32"):
         if c:
-            y = x
+            y: R.Tensor((4,), "float32") = x
         else:
-            y = R.const(np.ones(4, "float32"))
+            y: R.Tensor((4,), "float32") = R.const(np.ones(4, "float32"))
         return y
 
 

@@ -151,6 +151,48 @@ def rebranched(value: relax.If, branches: Sequence[relax.SeqExpr]) -> relax.If:
     return _typed(relax.If(value.cond, *branches, value.span), value.ty)
 
 
+def join_dataflow_blocks(func: relax.Function) -> relax.Function:
+    """Return `func` with neighbouring dataflow blocks made one, in branches too.
+
+    What only the joined block uses is no longer given out by it, so that rules see all its users.
+    """
+    if not isinstance(func.body, relax.SeqExpr):
+        return func
+    body = map_branches(func, lambda value: rebranched(value, [_joined(b) for b in branches_of(value)])).body
+    return relax.Function(func.params, _joined(body), func.ret_ty, func.is_pure, func.attrs, func.span)
+
+
+def _joined(seq: relax.SeqExpr) -> relax.SeqExpr:
+    blocks: list[relax.BindingBlock] = []
+    for block in seq.blocks:
+        if blocks and all(isinstance(b, relax.DataflowBlock) for b in (blocks[-1], block)):
+            blocks[-1] = relax.DataflowBlock([*blocks[-1].bindings, *block.bindings])
+        elif block.bindings:
+            blocks.append(block)
+    blocks = [
+        _without_outputs(block, relax.SeqExpr(blocks[position + 1 :], seq.body))
+        if isinstance(block, relax.DataflowBlock)
+        else block
+        for position, block in enumerate(blocks)
+    ]
+    return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
+
+
+def _without_outputs(block: relax.DataflowBlock, rest: relax.SeqExpr) -> relax.DataflowBlock:
+    """Make variables that nothing after a dataflow block uses its own."""
+    used = set(relax.analysis.free_vars(rest))
+    given = [b for b in block.bindings if not isinstance(b.var, relax.DataflowVar) and b.var not in used]
+    names = {b.var: relax.DataflowVar(b.var.name, b.var.ty) for b in given}
+    if not names:
+        return block
+    bindings = []
+    for binding in block.bindings:
+        var, value = names.get(binding.var, binding.var), rename(binding.value, names)
+        is_cast = isinstance(binding, relax.MatchCast)
+        bindings.append(relax.MatchCast(var, value, binding.ty) if is_cast else relax.VarBinding(var, value))
+    return relax.DataflowBlock(bindings, block.span)
+
+
 def _typed(expr: relax.Expr, ty: relax.Type) -> relax.Expr:
     """Give a fresh expression the type of the one that it replaces: inferring it anew is six times slower."""
     _update_type(expr, ty)

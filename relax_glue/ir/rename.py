@@ -14,11 +14,13 @@ class _Rename(PyExprMutator):
         super().__init__()
         self.names = names
 
+    # a variable whose value got a better type is bound anew, and the mutator knows as what
+
     def visit_var_(self, var: relax.Var) -> relax.Expr:
-        return self.names.get(var, var)
+        return self.visit_expr(self.names[var]) if var in self.names else super().visit_var_(var)
 
     def visit_dataflow_var_(self, var: relax.Var) -> relax.Expr:
-        return self.names.get(var, var)
+        return self.visit_expr(self.names[var]) if var in self.names else super().visit_dataflow_var_(var)
 
 
 def rename(expr: relax.Expr, names: Mapping[relax.Expr, relax.Expr]) -> relax.Expr:

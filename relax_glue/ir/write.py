@@ -128,7 +128,9 @@ class _Writer:
         """Return the variable to bind: the output claimed, else its own unless another value claimed that."""
         var = self.names.get(value)
         if var is None:
-            var = own if isinstance(own, relax.DataflowVar) else relax.DataflowVar(own.name, own.ty)
+            # one that was declared with less than is known is bound anew: TVM has no code for an unknown shape
+            is_right = isinstance(own, relax.DataflowVar) and own.ty.same_as(value.ty)
+            var = own if is_right else relax.DataflowVar(own.name, value.ty)
             self.names[value] = var
         return var
 

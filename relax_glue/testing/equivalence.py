@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.sym import Analyzer
 
 from relax_glue.ir import Extent, extents
+from relax_glue.passes import LiftBranches
 from relax_glue.testing.case import Array, Case
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
@@ -222,6 +223,7 @@ def _lower(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRM
     """
     transform = relax.transform
     passes = [
+        LiftBranches(),
         relax.backend.DispatchSortScan(),
         transform.LegalizeOps(),
         transform.ToNonDataflow(),
