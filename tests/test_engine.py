@@ -17,13 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from relax_glue.errors import BuildError, ConversionError, EngineWarning, PlanError, ProviderError, UnknownNameError
+from relax_glue.errors import BuildError, EngineWarning, PlanError, ProviderError, UnknownNameError
 from relax_glue.tensorrt import BuildOptions, engine, get_provider
 from relax_glue.tensorrt.artifact import (
     Artifact,
     Plan,
     SavedRegion,
-    TensorSpec,
     from_text,
     load_region,
     save_region,
@@ -35,6 +34,7 @@ from relax_glue.tensorrt.engine import obtain_plan
 from relax_glue.tensorrt.plain import plain_function
 from relax_glue.tensorrt.precision import VARIABLE, Precision
 from relax_glue.tensorrt.provider import Provider
+from relax_glue.tensorrt.signature import TensorSpec
 
 PLAN = Plan("tensorrt_rtx 1.5.0", "NVIDIA H200 (9.0)", False, ("x",), ("y",), b"engine bytes")
 
@@ -243,18 +243,6 @@ def test_a_saved_region_is_the_region_without_composites() -> None:
     tvm.ir.assert_structural_equal(load_region(save_region(function).data), plain_function(function))
 
 
-def test_a_symbolic_region_is_refused_with_the_dimension() -> None:
-    batch = tvm.tirx.Var("batch", "int64")
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((batch, 4), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(relax.op.nn.relu(x))
-        builder.emit_func_output(result)
-    with pytest.raises(ConversionError, match="batch"):
-        save_region(builder.get()["main"])
-
-
 # the cache
 
 
@@ -439,4 +427,4 @@ def test_a_builder_that_gives_nothing_says_why(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(type(network.provider), "recorder", lambda self: recorder)
     network.builder = fake
     with pytest.raises(BuildError, match=r"999 bytes.*workspace"):
-        engine.build_plan(network, BuildOptions(cache=False), region.symbol)
+        engine.build_plan(network, BuildOptions(cache=False), region)

@@ -83,7 +83,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(runtime, "Engine", made.engine)
-    monkeypatch.setattr(runtime, "Runner", made.runner)
+    monkeypatch.setattr(runtime, "runner_of", made.runner)
     monkeypatch.setattr(runtime, "obtain_plan", made.obtain)
     monkeypatch.setattr(runtime, "gpu", lambda _index: Gpu())
     monkeypatch.setattr(runtime, "get_provider", lambda *_: None)

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,19 +20,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..errors import ConversionError, EngineWarning, PlanError
+from ..errors import EngineWarning, PlanError
 from .container import pack, unpack
 from .options import BuildOptions
-from .plain import lift_constants, static_shape, tensor_types
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """A tensor that crosses the border of a region: its name, static shape and dtype."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+from .plain import lift_constants
+from .profiles import Profile, attribute_bounds, resolve
+from .signature import ShapeSpec, TensorSpec, signature_of, values_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,9 @@ class Plan:
         The names of the engine's tensors, in the order of the region's parameters and results.
     data : bytes
         What TensorRT serialised.
+    shapes : tuple[str, ...]
+        The names of the engine's shape tensors, in the order of the region's shape parameters; "" for one that it
+        does not need.
     """
 
     provider: str
@@ -58,17 +55,18 @@ class Plan:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     data: bytes
+    shapes: tuple[str, ...] = ()
 
     def header(self) -> dict[str, Any]:
         """Return all but the data, as JSON holds it."""
-        names = ("provider", "gpu", "tf32", "inputs", "outputs")
+        names = ("provider", "gpu", "tf32", "inputs", "outputs", "shapes")
         return {name: getattr(self, name) for name in names}
 
     @staticmethod
     def of(header: dict[str, Any], data: bytes) -> Plan:
         """Make a plan of what `header` returned and the data."""
-        inputs, outputs = tuple(header["inputs"]), tuple(header["outputs"])
-        return Plan(header["provider"], header["gpu"], header["tf32"], inputs, outputs, data)
+        inputs, outputs, shapes = (tuple(header[key]) for key in ("inputs", "outputs", "shapes"))
+        return Plan(header["provider"], header["gpu"], header["tf32"], inputs, outputs, data, shapes)
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,10 @@ class Artifact:
         The region as `save_region` wrote it.
     plan : Plan or None
         Its engine.
+    shapes : tuple[ShapeSpec, ...]
+        The shape parameters; a call passes them before the tensors.
+    profiles : tuple[Profile, ...]
+        The ranges of its variables, one item for each optimisation profile; empty where all extents are numbers.
     """
 
     symbol: str
@@ -95,13 +97,17 @@ class Artifact:
     options: BuildOptions
     region: bytes | None
     plan: Plan | None
+    shapes: tuple[ShapeSpec, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
     def pack(self) -> bytes:
         """Return the artifact as bytes."""
         header: dict[str, Any] = {
             "symbol": self.symbol,
-            "inputs": [[spec.name, spec.shape, spec.dtype] for spec in self.inputs],
-            "outputs": [[spec.name, spec.shape, spec.dtype] for spec in self.outputs],
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "shapes": [spec.to_json() for spec in self.shapes],
+            "profiles": [profile.to_json() for profile in self.profiles],
             "options": self.options.to_json(),
         }
         sections = {}
@@ -131,12 +137,18 @@ class Artifact:
         plan = Plan.of(header["plan"], sections["plan"]) if "plan" in sections else None
         return Artifact(
             header["symbol"],
-            tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in header["inputs"]),
-            tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in header["outputs"]),
+            tuple(TensorSpec.of_json(spec) for spec in header["inputs"]),
+            tuple(TensorSpec.of_json(spec) for spec in header["outputs"]),
             BuildOptions.of(header["options"]),
             sections.get("region"),
             plan,
+            tuple(ShapeSpec.of_json(spec) for spec in header["shapes"]),
+            tuple(Profile.of(profile) for profile in header["profiles"]),
         )
+
+    def values(self, extents: Iterable[Sequence[int]]) -> dict[str, int]:
+        """Return the variables of a call with these values of the shapes and then extents of the inputs."""
+        return values_of([*(spec.values for spec in self.shapes), *(spec.shape for spec in self.inputs)], extents)
 
     def without_plan(self) -> Artifact:
         """Return the artifact with no engine in it."""
@@ -145,12 +157,14 @@ class Artifact:
 
 @dataclass(frozen=True)
 class SavedRegion:
-    """A region in the form in which it is kept: `data` are its bytes, the rest is its signature."""
+    """A region in the form in which it is kept: `data` are its bytes, the rest is its signature and ranges."""
 
     symbol: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     data: bytes
+    shapes: tuple[ShapeSpec, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -158,30 +172,35 @@ class SavedRegion:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def save_region(function: relax.Function) -> SavedRegion:
+def save_region(function: relax.Function, profiles: Sequence[Profile] = ()) -> SavedRegion:
     """Write a region function down.
 
     Parameters
     ----------
     function : relax.Function
-        A region with static shapes.
+        A region.
+    profiles : Sequence[Profile]
+        The ranges that the user gave for symbolic extents; for others they are those of the function's attributes.
 
     Raises
     ------
     ConversionError
-        When it holds more than operator calls, or a shape is symbolic.
+        When it holds more than operator calls, or an extent of its inputs and results cannot be carried.
+    BuildError
+        When the range of a symbolic extent is not known.
     """
     symbol = str((function.attrs or {}).get("global_symbol", "region"))
     plain = lift_constants(function)
-    inputs = [_spec(symbol, given.name, given.ty) for given in plain.region.inputs]
-    outputs = [_spec(symbol, f"output {i}", ty) for i, ty in enumerate(tensor_types(function.ret_ty))]
+    signature = signature_of(plain.region, function.ret_ty)
+    ranges = resolve(symbol, signature.names, profiles, attribute_bounds(function))
     arrays = [const.value.numpy() for const in plain.constants]
     header = {
         "script": plain.function.script(),
         "constants": [[array.shape, str(array.dtype)] for array in arrays],
     }
     sections = {f"constant{i}": np.ascontiguousarray(array).tobytes() for i, array in enumerate(arrays)}
-    return SavedRegion(symbol, tuple(inputs), tuple(outputs), pack(header, sections))
+    data = pack(header, sections)
+    return SavedRegion(symbol, signature.inputs, signature.outputs, data, signature.shapes, ranges)
 
 
 def load_region(data: bytes) -> relax.Function:
@@ -228,12 +247,3 @@ def from_text(text: str) -> bytes:
 def _numpy_dtype(name: str) -> np.dtype:
     """Return the numpy dtype of a Relax dtype; bfloat16 and float8 are those of ml_dtypes."""
     return np.dtype(getattr(ml_dtypes, name, name))
-
-
-def _spec(symbol: str, name: str, ty: relax.TensorType) -> TensorSpec:
-    shape = static_shape(ty)
-    if shape is None:
-        raise ConversionError(
-            f"{name} of {symbol} is {ty}: an engine needs every extent as a number; fix the input shapes of the model"
-        )
-    return TensorSpec(name, shape, str(ty.dtype))

@@ -1,9 +1,9 @@
 """Engines on disk, so that a model is built once per machine.
 
 The name of a file is the digest of everything that the engine depends on, so an engine is found exactly when it
-fits: graph, weights, shapes and dtypes (the saved region), build options, TensorRT's name and version, and the
-GPU. Files are written beside their place and moved there, so a reader or a second writer never sees half of
-one. Trouble with the disk costs a warning, never a result.
+fits: graph, weights, shapes and dtypes (the saved region), the ranges of symbolic extents, build options,
+TensorRT's name and version, and the GPU. Files are written beside their place and moved there, so a reader or a
+second writer never sees half of one. Trouble with the disk costs a warning, never a result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def engine_key(region: SavedRegion, options: BuildOptions, provider: str, gpu: s
     Parameters
     ----------
     region : SavedRegion
-        Graph, names, weights, shapes and dtypes.
+        Graph, names, weights, shapes and dtypes, and the ranges of symbolic extents.
     options : BuildOptions
         Those of its fields that change the engine count.
     provider : str
@@ -41,7 +41,8 @@ def engine_key(region: SavedRegion, options: BuildOptions, provider: str, gpu: s
     gpu : str
         The GPU's name and compute capability.
     """
-    parts = [region.digest, options.engine_settings(), provider, gpu]
+    ranges = [profile.to_json() for profile in region.profiles]
+    parts = [region.digest, ranges, options.engine_settings(), provider, gpu]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from tvm import relax
 
 from ..errors import DeviceError, InputShapeError, InvalidModuleError
 from ..region_function import is_region
-from .artifact import Artifact, TensorSpec, save_region
+from .artifact import Artifact, save_region
 from .check_report import CheckReport, RegionCheck, difference
 from .codegen import RegionCaller, make_artifact
 from .converters import REGISTRY
@@ -30,15 +30,18 @@ from .host import host_module
 from .network import DTYPES, Network
 from .options import BuildOptions
 from .plain import Plain, static_shape, with_every_step
+from .profiles import read_profiles, with_bounds
 from .provider import get_provider
 from .reference import evaluate
 from .region import Region
+from .signature import TensorSpec
 
 
 @dataclass(frozen=True)
 class _Seen:
     """A region's call in the run by LLVM: the arrays that came in, and those of each step and each result."""
 
+    shapes: list[np.ndarray]
     inputs: list[np.ndarray]
     values: list[np.ndarray]
 
@@ -90,9 +93,10 @@ def check(
     for plain in steps.values():
         _unique_names(plain.region)
     seen = _observe(mod, steps, function, _arrays(mod[function], inputs))
-    where = _where()
+    where, chosen = _where(), options or BuildOptions()
+    callers = [each for each in mod.functions.values() if isinstance(each, relax.Function)]
     found = [
-        _compare(gv.name_hint, regions[gv], steps[gv], seen[gv], where, tolerance, options or BuildOptions())
+        _compare(gv.name_hint, with_bounds(regions[gv], callers), steps[gv], seen[gv], where, tolerance, chosen)
         for gv in seen
     ]
     return CheckReport(where or "numpy", tuple(found))
@@ -138,7 +142,7 @@ def _observe(
         else:
             functions[gv] = caller.visit_expr(old) if isinstance(old, relax.Function) else old
     compiled = tvm.compile(tvm.IRModule(functions), "llvm")
-    observers = {gv: _Observer(gv.name_hint, len(plain.region.outputs)) for gv, plain in steps.items()}
+    observers = {gv: _Observer(gv.name_hint, plain.region) for gv, plain in steps.items()}
     try:
         for gv, observer in observers.items():  # the virtual machine looks for them when it is made
             tvm.register_global_func(prefix + gv.name_hint, observer)
@@ -155,19 +159,23 @@ def _observe(
 class _Observer:
     """Stands in the place of a region: lets LLVM compute it and keeps what the first call saw."""
 
-    def __init__(self, region: str, results: int) -> None:
+    def __init__(self, name: str, region: Region) -> None:
         self.machine: Any = None
         self.seen: _Seen | None = None
-        self._region = region
-        self._results = results
+        self._name = name
+        self._shapes = len(region.shapes)
+        self._results = len(region.outputs)
 
     def __call__(self, *tensors: Any) -> None:
         split = len(tensors) - self._results
-        values = list(self.machine[self._region](*tensors[:split]))
+        shapes = [tensor.numpy() for tensor in tensors[: self._shapes]]
+        given = [*(tvm_ffi.Shape(shape.tolist()) for shape in shapes), *tensors[self._shapes : split]]
+        values = list(self.machine[self._name](*given))
         for result, value in zip(tensors[split:], values[len(values) - self._results :], strict=True):
             result.copyfrom(value)
         if self.seen is None:
-            self.seen = _Seen([tensor.numpy() for tensor in tensors[:split]], [value.numpy() for value in values])
+            inputs = [tensor.numpy() for tensor in tensors[self._shapes : split]]
+            self.seen = _Seen(shapes, inputs, [value.numpy() for value in values])
 
 
 def _compare(
@@ -189,10 +197,10 @@ def _compare(
         got = [values[output] for output in network.outputs]
     else:
         artifact = make_artifact(function, replace(options, build="now", keep_region=False))
-        got = _run(artifact, seen.inputs)
+        got = _run(artifact, seen)
     outputs = tuple(difference(f"output {index}", "", got[index], expected[index], tolerance) for index in range(count))
     if where is not None and not all(output.ok for output in outputs):
-        values = _run_every_layer(network, function, seen.inputs, options)
+        values = _run_every_layer(network, function, seen, options)
     elif where is not None:
         values = {}
     compared = [
@@ -235,7 +243,7 @@ def _step_names(plain: Plain) -> list[tuple[str, str]]:
 
 
 def _run_every_layer(
-    network: Network, function: relax.Function, inputs: Sequence[np.ndarray], options: BuildOptions
+    network: Network, function: relax.Function, seen: _Seen, options: BuildOptions
 ) -> dict[str, np.ndarray]:
     """Run the network with every layer's tensor as an output, by name."""
     tensors = _tensors(network)
@@ -243,11 +251,12 @@ def _run_every_layer(
     for name in wanted:
         network.net.mark_output(tensors[name])
     network.outputs.extend(wanted)
-    saved = save_region(function)
-    specs = [TensorSpec(name, tuple(tensors[name].shape), _dtype(network, tensors[name])) for name in network.outputs]
-    plan = build_plan(network, options, f"{saved.symbol}, every layer an output")
-    artifact = Artifact(saved.symbol, saved.inputs, tuple(specs), options, None, plan)
-    return dict(zip(network.outputs, _run(artifact, inputs), strict=True))
+    saved = save_region(function, read_profiles(options.profiles))
+    shapes = {name: array.shape for name, array in evaluate(network, seen.inputs, every_tensor=True).items()}
+    specs = [TensorSpec(name, shapes[name], _dtype(network, tensors[name])) for name in network.outputs]
+    plan = build_plan(network, options, saved, title=f"{saved.symbol}, every layer an output")
+    artifact = Artifact(saved.symbol, saved.inputs, tuple(specs), options, None, plan, saved.shapes, saved.profiles)
+    return dict(zip(network.outputs, _run(artifact, seen), strict=True))
 
 
 def _tensors(network: Network) -> dict[str, Any]:
@@ -262,10 +271,12 @@ def _dtype(network: Network, tensor: Any) -> str:
     return next(name for name, member in DTYPES.items() if member == tensor.dtype.name)
 
 
-def _run(artifact: Artifact, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _run(artifact: Artifact, seen: _Seen) -> list[np.ndarray]:
     """Run an engine on the first GPU, through the code that compiled models run it by."""
     device = tvm.cuda(0)
-    outputs = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in artifact.outputs]
+    values = artifact.values([*(array.tolist() for array in seen.shapes), *(array.shape for array in seen.inputs)])
+    outputs = [tvm.runtime.empty(spec.extents(values), spec.dtype, device) for spec in artifact.outputs]
     module = host_module([("region", artifact)])
-    module["region"](*[tvm.runtime.tensor(array, device) for array in inputs], *outputs)
+    shapes = [tvm.runtime.tensor(array) for array in seen.shapes]
+    module["region"](*shapes, *[tvm.runtime.tensor(array, device) for array in seen.inputs], *outputs)
     return [output.numpy() for output in outputs]

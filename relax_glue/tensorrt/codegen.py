@@ -9,7 +9,7 @@ of the user's patterns mean nothing here: the operators inside the composites ar
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,14 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..errors import BuildError, ConversionError, EngineWarning, OffloadError, ProviderError
+from ..errors import BuildError, ConversionError, EngineWarning, OffloadError, ProviderError, UnknownNameError
 from ..region_function import is_region
 from .artifact import Artifact, load_region, save_region
 from .engine import obtain_plan
 from .host import host_module
 from .options import BuildOptions
 from .plain import plain_function, rebuild, tensor_types
+from .profiles import read_profiles, with_bounds
 from .provider import installed
 
 EXTERNAL = "relax.ext.tensorrt"
@@ -49,18 +50,24 @@ def Codegen(
     ------
     OffloadError
         When the pass runs, with `require`: the region, and why it has no engine.
+    UnknownNameError
+        When the pass runs: the options give ranges for variables that the module does not have.
     """
     chosen = options or BuildOptions()
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         regions = {gv: function for gv, function in mod.functions_items() if is_region(function)}
+        relax_functions = [function for function in mod.functions.values() if isinstance(function, relax.Function)]
+        _check_names(chosen, relax_functions)
         if not regions:
             return mod
         artifacts: dict[tvm.ir.GlobalVar, Artifact] = {}
         refused: dict[tvm.ir.GlobalVar, relax.Function] = {}
         for gv, function in regions.items():
+            callers = [each for each in relax_functions if gv in relax.analysis.all_global_vars(each)]
+            named = with_bounds(function, callers).with_attr("global_symbol", gv.name_hint)
             try:
-                artifacts[gv] = make_artifact(function.with_attr("global_symbol", gv.name_hint), chosen)
+                artifacts[gv] = make_artifact(named, chosen)
             except (BuildError, ConversionError, ProviderError) as error:
                 if require:
                     raise OffloadError(f"{gv.name_hint} has to be a TensorRT engine, and cannot: {error}") from error
@@ -69,6 +76,20 @@ def Codegen(
         return _lower(mod, artifacts, refused, host)
 
     return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.tensorrt.Codegen")
+
+
+def _check_names(options: BuildOptions, functions: Iterable[relax.Function]) -> None:
+    """See that every range is that of a variable of these functions."""
+    wanted = {name for profile in read_profiles(options.profiles) for name in profile.by_name}
+    if not wanted:
+        return
+    known = {str(var.name) for function in functions for var in relax.analysis.defined_symbolic_vars(function)}
+    unknown = sorted(wanted - known)
+    if unknown:
+        there = f"there are {', '.join(sorted(known))}" if known else "its shapes are static"
+        raise UnknownNameError(
+            f"profiles gives ranges for {', '.join(unknown)}, which the module does not have; {there}"
+        )
 
 
 def make_artifact(function: relax.Function, options: BuildOptions) -> Artifact:
@@ -86,11 +107,11 @@ def make_artifact(function: relax.Function, options: BuildOptions) -> Artifact:
     ConversionError
         When the region cannot be a network, or cannot be written down.
     BuildError
-        When TensorRT builds no engine of it.
+        When TensorRT builds no engine of it, or the range of a symbolic extent is not known.
     ProviderError
         When there is no TensorRT, and build="now".
     """
-    saved = save_region(function)
+    saved = save_region(function, read_profiles(options.profiles))
     plan = None
     if options.build == "now":
         plan = obtain_plan(saved, options, function)
@@ -98,7 +119,7 @@ def make_artifact(function: relax.Function, options: BuildOptions) -> Artifact:
         _check_readable(function, saved.data)
     kept = saved.data if plan is None or options.keep_region else None
     carried = replace(options, progress=None)
-    return Artifact(saved.symbol, saved.inputs, saved.outputs, carried, kept, plan)
+    return Artifact(saved.symbol, saved.inputs, saved.outputs, carried, kept, plan, saved.shapes, saved.profiles)
 
 
 def external(functions: Sequence[relax.Function], options: Mapping[str, Any], _names: Any) -> list[Any]:
@@ -117,6 +138,7 @@ def external(functions: Sequence[relax.Function], options: Mapping[str, Any], _n
         One module that holds them all.
     """
     chosen = BuildOptions.of(options or {})
+    _check_names(chosen, functions)
     made: dict[str, Artifact] = {}
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
@@ -188,6 +210,8 @@ def _lower(
 class RegionCaller(PyExprMutator):
     """Turns `region(a, (b, c))` into `call_dps_packed("symbol", (a, b, c))`.
 
+    The arguments that are shapes come first, as int64 vectors on the host, which is what packed functions take.
+
     Parameters
     ----------
     mod : tvm.IRModule
@@ -205,11 +229,14 @@ class RegionCaller(PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not isinstance(call.op, tvm.ir.GlobalVar) or call.op not in self._symbols:
             return call
-        tensors = [tensor for arg in call.args for tensor in self._leaves(arg)]
+        shapes = [arg for arg in call.args if isinstance(arg.ty, relax.ShapeType)]
+        vectors = [self.builder_.emit(_on_host(shape)) for shape in shapes]
+        others = [arg for arg in call.args if not isinstance(arg.ty, relax.ShapeType)]
+        tensors = [leaf for arg in others for leaf in self._leaves(arg)]
         types = tensor_types(call.ty)
         packed = relax.Call(
             tvm.ir.Op.get("relax.call_dps_packed"),
-            [relax.ExternFunc(self._symbols[call.op]), relax.Tuple(tensors)],
+            [relax.ExternFunc(self._symbols[call.op]), relax.Tuple([*vectors, *tensors])],
             None,
             [types[0] if isinstance(call.ty, relax.TensorType) else relax.TupleType(types)],
         )
@@ -226,3 +253,13 @@ class RegionCaller(PyExprMutator):
             count = len(arg.ty.fields)
             return [leaf for i in range(count) for leaf in self._leaves(relax.TupleGetItem(arg, i))]
         return [arg]
+
+
+def _on_host(shape: relax.Expr) -> relax.Expr:
+    """Return a shape as an int64 vector that stays on the host.
+
+    It is the packed function that the operator shape_to_tensor becomes; the operator itself stands for a tensor where
+    the model runs, and would be copied to the GPU.
+    """
+    ty = relax.TensorType([shape.ty.ndim], "int64")
+    return relax.call_pure_packed("relax.run.shape_to_tensor", shape, ty_args=[ty])

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import PlanError
 
-MAGIC = b"RGLUE\x00\x00\x01"  # the last byte is the version of this format
+MAGIC = b"RGLUE\x00\x00\x02"  # the last byte is the version of this format
 _HEAD = struct.Struct("<8s32sI")
 
 

@@ -2,13 +2,14 @@
 
 `build_plan` is the one place where TensorRT's builder runs; `obtain_plan` asks the cache first. What the
 builder learns about a GPU (tactic timings, where the provider has them) is kept beside the engines, so a second
-model builds faster.
+model builds faster. An engine of symbolic extents gets one optimisation profile for each of the region's ranges.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,10 @@ from .cuda import gpu_name
 from .network import Network, build_network
 from .options import BuildOptions
 from .precision import precision
+from .profiles import Profile
 from .progress import Reporter, monitor, progress_function
 from .provider import Provider, get_provider
+from .sizes import Size, bounds, evaluate, text
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -72,23 +75,27 @@ def obtain_plan(
         _LOG.info("the engine of %s is in the cache: %s", region.symbol, key)
         return plan
     network = build_network(load_region(region.data) if function is None else function, provider)
-    plan = build_plan(network, options, region.symbol, gpu=name)
+    plan = build_plan(network, options, region, gpu=name)
     if cache is not None:
         cache.store(key, plan)
     return plan
 
 
-def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | None = None) -> Plan:
+def build_plan(
+    network: Network, options: BuildOptions, region: SavedRegion, *, title: str | None = None, gpu: str | None = None
+) -> Plan:
     """Build and serialise a network's engine.
 
     Parameters
     ----------
     network : Network
-        A network with its outputs marked and with static shapes.
+        A network with its outputs marked.
     options : BuildOptions
         Workspace, optimisation level, TF32, progress.
-    title : str
-        What is built, for the progress bar and messages.
+    region : SavedRegion
+        What the network was made of: its signature and the ranges of its symbolic extents.
+    title : str, optional
+        What is built, for the progress bar and messages; the region's name if left out.
     gpu : str, optional
         The name of the current GPU.
 
@@ -98,8 +105,8 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
         When TensorRT builds none; the message holds what it said.
     """
     provider, gpu = network.provider, gpu if gpu is not None else gpu_name()
-    options = _settled(options, provider)
-    config = _config(network, options)
+    options, title = _settled(options, provider), title or region.symbol
+    config = _config(network, options, region)
     timings = _Timings.attach(config, cache_of(options), provider, gpu)
     reporter = _attach_progress(config, provider, options, title)
     recorder = provider.recorder()
@@ -117,7 +124,9 @@ def build_plan(network: Network, options: BuildOptions, title: str, gpu: str | N
         raise BuildError(_why(provider, title, recorder.messages, reporter))
     timings.keep()
     inputs = tuple(given.name for given in network.inputs)
-    return Plan(str(provider), gpu, options.tf32, inputs, tuple(network.outputs), bytes(memoryview(data)))
+    made = _shape_tensors(network)
+    shapes = tuple(made.get(shape.param, "") for shape in region.shapes)
+    return Plan(str(provider), gpu, options.tf32, inputs, tuple(network.outputs), bytes(memoryview(data)), shapes)
 
 
 def _settled(options: BuildOptions, provider: Provider) -> BuildOptions:
@@ -125,19 +134,51 @@ def _settled(options: BuildOptions, provider: Provider) -> BuildOptions:
     return replace(options, tf32=precision().settle(provider, options.tf32))
 
 
-def _config(network: Network, options: BuildOptions) -> trt.IBuilderConfig:
-    if network.symbols:
-        symbol = network.symbols[0]
-        raise BuildError(
-            f"axis {symbol.axis} of {symbol.input} is {symbol.extent}: an engine needs every extent as a number; "
-            f"fix the input shapes of the model"
-        )
+def _config(network: Network, options: BuildOptions, region: SavedRegion) -> trt.IBuilderConfig:
     config: trt.IBuilderConfig = network.builder.config(tf32=options.tf32)
     if options.workspace is not None:
         config.set_memory_pool_limit(network.trt.MemoryPoolType.WORKSPACE, options.workspace)
     if options.optimization_level is not None:
         config.builder_optimization_level = options.optimization_level
+    for profile in region.profiles:
+        config.add_optimization_profile(_optimization_profile(network, region, profile))
     return config
+
+
+def _optimization_profile(network: Network, region: SavedRegion, profile: Profile) -> trt.IOptimizationProfile:
+    """Return the profile for ranges of the variables: the least, usual and greatest extents of each input."""
+    made: trt.IOptimizationProfile = network.builder.builder.create_optimization_profile()
+    for given, spec in zip(network.inputs, region.inputs, strict=True):
+        if not spec.is_static:
+            made.set_shape(given.name, *_corners(f"{spec.name} of {region.symbol}", spec.shape, profile))
+    tensors = _shape_tensors(network)
+    for shape in region.shapes:
+        if shape.param in tensors:
+            corners = _corners(f"{shape.name} of {region.symbol}", shape.values, profile)
+            made.set_shape_input(tensors[shape.param], *corners)
+    return made
+
+
+def _corners(what: str, sizes: Sequence[Size], profile: Profile) -> tuple[list[int], list[int], list[int]]:
+    """Return the least, the usual and the greatest extents while the variables stay in their ranges."""
+    ranges = {name: (found.min, found.max) for name, found in profile.ranges}
+    usual = {name: found.opt for name, found in profile.ranges}
+    try:
+        spans = [bounds(size, ranges) for size in sizes]
+    except ZeroDivisionError as error:
+        extents = ", ".join(map(text, sizes))
+        raise BuildError(
+            f"{what} has the extents ({extents}), where {error} for {profile}; narrow the range"
+        ) from error
+    least, most = [max(0, low) for low, _ in spans], [max(0, high) for _, high in spans]
+    return least, [evaluate(size, usual) for size in sizes], most
+
+
+def _shape_tensors(network: Network) -> dict[int, str]:
+    """Return the names of the network's shape tensor inputs by the positions of their parameters."""
+    # they come after the tensors
+    first = len(network.inputs)
+    return {shape.param: network.net.get_input(first + index).name for index, shape in enumerate(network.shapes)}
 
 
 def _attach_progress(

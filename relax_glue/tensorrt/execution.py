@@ -6,9 +6,9 @@ own, which waits for TVM's by an event and is waited for by another; the host ne
 one thread: an execution context has one set of addresses and one scratch memory, which two calls at a time
 would share.
 
-With static shapes a call is captured as a CUDA graph the second time it sees the same addresses, and launched
-from then on. TVM's memory planner and pool hand out the same few buffers again and again; a caller that has new
-ones each time pays for the enqueue only.
+A call is captured as a CUDA graph the second time it sees the same addresses, and launched from then on. TVM's
+memory planner and pool hand out the same few buffers again and again; a caller that has new ones each time pays for
+the enqueue only. What symbolic shapes add stands in `dynamic.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from .cuda import Driver, Gpu
 from .kernels import Kernels
 from .precision import VARIABLE, precision
 from .provider import Provider
-from .tensors import Slot, misaligned
+from .tensors import ShapeSlot, Slot, misaligned, slot_of
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -81,13 +81,22 @@ class Engine:
         if missing:
             raise PlanError(f"the engine of {artifact.symbol} has no output {', '.join(missing)}")
         # the builder may drop an input that nothing reads
-        self.bound = [name if name in names else None for name in (*plan.inputs, *plan.outputs)]
+        self.inputs = [name if name in names else None for name in plan.inputs]
+        self.shapes = [name if name in names else None for name in plan.shapes]
+        self.outputs = plan.outputs
+        # by their addresses in TVM's memory, which shapes have none in
+        self.bound = [*(None for _ in plan.shapes), *self.inputs, *self.outputs]
 
     def _refusal(self) -> Exception:
         said = self.said()
         if "memory" in said.lower():  # no fault of the plan: another one would fare no better
             return ExecutionError(f"the engine of {self.artifact.symbol} does not fit on {self.gpu.name}: {said}")
         return PlanError(f"{self._provider} refuses the engine of {self.artifact.symbol}: {said}")
+
+    @property
+    def captures(self) -> bool:
+        """Whether TensorRT makes and launches CUDA graphs of this engine by itself."""
+        return self._kernels is not None and self._kernels.captures
 
     def precision(self) -> AbstractContextManager[None]:
         """Return the context in which the engine may compile kernels: to load it and to run it first."""
@@ -135,13 +144,14 @@ class Runner:
         self._driver = gpu.driver
         self._home = gpu.context
         self._device = tvm.cuda(gpu.index)
-        self._slots = [Slot(spec, "input", gpu.index) for spec in artifact.inputs]
-        self._slots += [Slot(spec, "output", gpu.index) for spec in artifact.outputs]
+        self._slots: list[Slot] = [ShapeSlot(spec) for spec in artifact.shapes]
+        self._slots += [slot_of(spec, "input", gpu.index) for spec in artifact.inputs]
+        self._slots += [slot_of(spec, "output", gpu.index) for spec in artifact.outputs]
         with gpu.driver.current(gpu.context), engine.precision():
             self._context = engine.context()
             self._stream = gpu.driver.stream()
             self._arrived, self._done = gpu.driver.event(), gpu.driver.event()
-        self._graphs = _Graphs(gpu.driver) if artifact.options.cuda_graphs else None
+        self._graphs = Graphs(gpu.driver) if artifact.options.cuda_graphs else None
         self._warm = False
 
     def run(self, headers: Sequence[bytes]) -> None:
@@ -150,7 +160,7 @@ class Runner:
         Parameters
         ----------
         headers : Sequence[bytes]
-            The `DLTensor` of each input, then of each output.
+            The `DLTensor` of each shape, then of each input, then of each output.
 
         Raises
         ------
@@ -169,25 +179,25 @@ class Runner:
         try:
             caller = tvm_ffi.get_raw_stream(self._device)
             driver.follow(stream, self._arrived, caller)
-            self._launch(addresses, caller)
+            self._launch(addresses, addresses, caller)
             driver.follow(caller, self._done, stream)
         finally:
             driver.pop()
 
-    def _launch(self, addresses: tuple[int, ...], caller: int) -> None:
-        """Put the engine on our stream, by graph if this is one to replay."""
+    def _launch(self, addresses: tuple[int, ...], key: Hashable, caller: int) -> None:
+        """Put the engine on our stream, by graph if this is one to replay: calls of one key can share a graph."""
         graphs = self._graphs
         # the caller may be capturing a graph of his own, which our stream has then joined; the null stream cannot
         if graphs is None or (caller and self._driver.is_capturing(self._stream)):
             self._enqueue(addresses)
             return
-        graph = graphs.find(addresses)
+        graph = graphs.find(key)
         if graph is None:
             self._enqueue(addresses)
         elif graph:
             self._driver.launch(graph, self._stream)
         else:
-            self._capture(addresses, graphs)
+            self._capture(addresses, key, graphs)
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
         if self._warm:
@@ -206,8 +216,16 @@ class Runner:
         if not context.execute_async_v3(self._stream):
             raise ExecutionError(f"{self._engine.artifact.symbol} did not run: {self._engine.said()}")
 
-    def _capture(self, addresses: tuple[int, ...], graphs: _Graphs) -> None:
+    def _capture(self, addresses: tuple[int, ...], key: Hashable, graphs: Graphs) -> None:
         """Record the call and launch the record; without one, run it as it is from now on."""
+        graph = self._record(addresses, key, graphs)
+        if graph is None:
+            self._enqueue(addresses)
+        else:
+            self._driver.launch(graph, self._stream)
+
+    def _record(self, addresses: tuple[int, ...], key: Hashable, graphs: Graphs) -> int | None:
+        """Return the call as a graph, which is kept; None where it cannot be, and then no other is tried."""
         self._driver.begin_capture(self._stream)
         try:
             self._enqueue(addresses)
@@ -222,10 +240,9 @@ class Runner:
         if refusal is not None:
             _LOG.info("%s runs without CUDA graphs: %s", self._engine.artifact.symbol, refusal)
             self._graphs = None
-            self._enqueue(addresses)
-            return
-        graphs.add(addresses, graph)
-        self._driver.launch(graph, self._stream)
+            return None
+        graphs.add(key, graph)
+        return graph
 
     def __del__(self) -> None:
         if sys.is_finalizing() or not hasattr(self, "_done"):
@@ -238,29 +255,31 @@ class Runner:
             self._driver.destroy(graphs=[], events=[self._arrived, self._done], streams=[self._stream])
 
 
-class _Graphs:
-    """Executable graphs by addresses, the least recently used going first. 0 stands for seen once."""
+class Graphs:
+    """Executable graphs by key, the least recently used going first. 0 stands for seen once."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._graphs: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._graphs: OrderedDict[Hashable, int] = OrderedDict()
 
-    def find(self, addresses: tuple[int, ...]) -> int | None:
-        """Return the graph, 0 for addresses seen once, or None for new ones, which are noted."""
-        graph = self._graphs.get(addresses)
+    def find(self, key: Hashable) -> int | None:
+        """Return the graph, 0 for a key seen once, or None for a new one, which is noted."""
+        graph = self._graphs.get(key)
         if graph is None:
-            self.add(addresses, 0)
+            self.add(key, 0)
             return None
-        self._graphs.move_to_end(addresses)
+        self._graphs.move_to_end(key)
         return graph
 
-    def add(self, addresses: tuple[int, ...], graph: int) -> None:
-        self._graphs[addresses] = graph
+    def add(self, key: Hashable, graph: int) -> None:
+        """Keep a graph, and free what was used longest ago beyond what may be kept."""
+        self._graphs[key] = graph
         while len(self._graphs) > GRAPHS:
             _, old = self._graphs.popitem(last=False)
             self._destroy([old])
 
     def clear(self) -> None:
+        """Free all graphs."""
         graphs = list(self._graphs.values())
         self._graphs.clear()
         self._destroy(graphs)

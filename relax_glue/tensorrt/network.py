@@ -22,7 +22,7 @@ from tvm import relax
 from ..errors import ConversionError
 from .dtypes import DTYPES, HELD_AS, constant_array
 from .provider import Builder, Provider, get_provider
-from .region import Input, Region, Result, Step, Value, flatten
+from .region import Input, Region, Result, ShapeInput, Step, Value, flatten
 from .registry import Registry
 from .shuffles import Dim, Extent, Shuffles
 from .weights import Weights
@@ -70,6 +70,7 @@ class Network:
         self.inputs: list[Input] = []
         self.outputs: list[str] = []
         self.symbols: list[Symbol] = []
+        self.shapes: list[ShapeInput] = []
         self.named: dict[str, str] = {}
         self._weights = Weights(self.trt, self.dtype)
         self._values: dict[Value, Any] = {}

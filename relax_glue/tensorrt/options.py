@@ -7,17 +7,19 @@ it (`to_json`); the progress callback does neither.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import UnknownNameError
+from .profiles import Profile, read_profiles
 
 Progress: TypeAlias = Callable[[str, int, int], "bool | None"]
 
 DEFAULT_CACHE_SIZE = 4 << 30
 _OF_THE_ENGINE = ("workspace", "optimization_level", "tf32")
-_NOT_CARRIED = ("build", "keep_region", "progress")
+# profiles are carried region by region, as they were resolved
+_NOT_CARRIED = ("build", "keep_region", "progress", "profiles")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ class BuildOptions:
     progress : bool or Callable, optional
         True draws a bar on stderr, False does not, and None draws it when stderr is a terminal. A function
         is called with (phase, step, steps); it stops the build by returning False.
+    profiles : Mapping or Sequence of Mapping, optional
+        For which extents engines of symbolic shapes are built: by the name of each symbolic variable (min, opt, max),
+        (min, max), where the kernels are chosen for max, or one number. Several mappings give several optimisation
+        profiles; a call uses the active one while it holds the call's extents, else the first that does. Variables
+        that are not named have the range of the function attributes `tir_var_lower_bound` and `tir_var_upper_bound`.
+        Afterwards a tuple of `Profile`.
     """
 
     provider: str | None = None
@@ -66,8 +74,10 @@ class BuildOptions:
     cache_dir: str | None = None
     cache_size: int = DEFAULT_CACHE_SIZE
     progress: bool | Progress | None = None
+    profiles: Mapping[str, Any] | Sequence[Mapping[str, Any] | Profile] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", read_profiles(self.profiles))
         if self.build not in ("now", "lazy"):
             raise UnknownNameError(f"build={self.build!r}: engines are built 'now' or 'lazy'")
         if self.workspace is not None and self.workspace <= 0:

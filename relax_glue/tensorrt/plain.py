@@ -40,7 +40,7 @@ def plain_function(function: relax.Function) -> relax.Function:
     Parameters
     ----------
     function : relax.Function
-        A region, with static shapes.
+        A region.
 
     Raises
     ------
@@ -57,7 +57,10 @@ def lift_constants(function: relax.Function) -> Plain:
 
 
 def with_every_step(function: relax.Function) -> Plain:
-    """Return the plain function of flat inputs, with what all its calls yield in order, then its own results."""
+    """Return the plain function that yields what all its calls do, in order, then its own results.
+
+    Its parameters are those of a call: the shapes, then the tensors of the region's inputs, without tuples.
+    """
     writer = _Writer(function, flat=True)
     return Plain(writer.write(writer.every_step), writer.region, [])
 
@@ -70,9 +73,10 @@ class _Writer:
         self.constants: list[tvm.ir.GenericConst] = []
         self._lift = lift
         self._source = function
-        sources = self.region.inputs if flat else function.params
+        shapes = [function.params[shape.param] for shape in self.region.shapes]
+        sources = [*shapes, *self.region.inputs] if flat else function.params
         self._params = [relax.Var(str(source.name), source.ty) for source in sources]
-        self._inputs = dict(zip(self.region.inputs, self._params, strict=True)) if flat else {}
+        self._inputs = dict(zip(self.region.inputs, self._params[len(shapes) :], strict=True)) if flat else {}
         self._lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
         self._steps: list[relax.Var] = []
         self._builder = relax.BlockBuilder()

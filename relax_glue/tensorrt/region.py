@@ -49,6 +49,15 @@ class Result:
     item: int
 
 
+@dataclass(frozen=True)
+class ShapeInput:
+    """Symbols that the region is called with: the ShapeType parameter at position `param`, and its extents."""
+
+    name: str
+    param: int
+    extents: tuple[tvm.ir.Expr, ...] = field(compare=False)
+
+
 Value: TypeAlias = "Input | Result | relax.Expr | tuple[Value, ...]"
 
 
@@ -76,10 +85,14 @@ class Step:
 
 @dataclass
 class Region:
-    """A region function, flat: `inputs` in parameter order, `steps` in order, `outputs` in result order."""
+    """A region function, flat.
+
+    `inputs` and `shapes` stand in parameter order, `steps` in order, `outputs` in result order.
+    """
 
     name: str
     inputs: list[Input]
+    shapes: list[ShapeInput]
     steps: list[Step]
     outputs: list[Value]
 
@@ -102,7 +115,7 @@ class _Flattener:
     def __init__(self, function: relax.Function) -> None:
         attrs = function.attrs or {}
         name = str(attrs["global_symbol"]) if "global_symbol" in attrs else "region"
-        self.region = Region(name, [], [], [])
+        self.region = Region(name, [], [], [], [])
         self._values: dict[relax.Var, Value] = {}
         self._functions: dict[relax.Var, relax.Function] = {}
         self._names: dict[str, int] = {}
@@ -120,16 +133,21 @@ class _Flattener:
             if all(isinstance(ty, relax.TensorType) for ty in fields):
                 return tuple(self._input(f"{param.name}.{item}", index, item, ty) for item, ty in enumerate(fields))
         if isinstance(param.ty, relax.ShapeType):
-            return param  # its extents stand in the types of the results
+            extents = tuple(param.ty.values or ())
+            self.region.shapes.append(ShapeInput(self._unique(param.name), index, extents))
+            return param  # layers have their extents from the types of the results
         raise ConversionError(
             f"parameter {param.name} of {self.region.name} is a {param.ty}: a region takes tensors and shapes"
         )
 
     def _input(self, hint: str, index: int, item: int | None, ty: relax.TensorType) -> Input:
-        count = self._names[hint] = self._names.get(hint, 0) + 1
-        made = Input(hint if count == 1 else f"{hint}_{count}", index, item, ty)
+        made = Input(self._unique(hint), index, item, ty)
         self.region.inputs.append(made)
         return made
+
+    def _unique(self, hint: str) -> str:
+        count = self._names[hint] = self._names.get(hint, 0) + 1
+        return hint if count == 1 else f"{hint}_{count}"
 
     def _body(self, function: relax.Function, prefix: str) -> Value:
         """Walk the bindings of the region (prefix "") or of a composite bound to `prefix`."""
@@ -206,8 +224,10 @@ def leaves(value: Value) -> Iterator[Value]:
 
 
 def _variables(args: Iterable[relax.Expr]) -> Iterator[relax.Var]:
-    """Yield the variables in call arguments, one for each place where it stands."""
+    """Yield the variables in call arguments, one for each place where it stands; symbols are no values."""
     for arg in args:
+        if tvm.ir.is_prim_expr(arg):
+            continue
         if isinstance(arg, relax.Var):
             yield arg
         elif isinstance(arg, relax.Tuple):

@@ -20,6 +20,7 @@ from .. import errors
 from ..errors import DeviceError, EngineWarning, PlanError, ProviderError
 from .artifact import Artifact, Plan, SavedRegion, from_text
 from .cuda import Gpu, gpu
+from .dynamic import runner_of
 from .engine import obtain_plan
 from .execution import Engine, Runner
 from .provider import Provider, get_provider, installed
@@ -57,7 +58,7 @@ class Runtime:
         key : str
             The digest of its artifact.
         tensors : ctypes.c_void_p
-            Pointers to the `DLTensor` of each input, then of each output.
+            Pointers to the `DLTensor` of each shape, then of each input, then of each output.
 
         Returns
         -------
@@ -72,7 +73,7 @@ class Runtime:
             engine = self._engines.get(place)
             if engine is None:
                 return 1
-            runner = runners[place] = Runner(engine)
+            runner = runners[place] = runner_of(engine)
         runner.run(headers)
         return 0
 
@@ -157,7 +158,8 @@ def _provider_of(plan: Plan) -> Provider:
 def _region_of(artifact: Artifact) -> SavedRegion:
     if artifact.region is None:
         raise PlanError(f"{artifact.symbol} carries neither an engine nor a region")
-    return SavedRegion(artifact.symbol, artifact.inputs, artifact.outputs, artifact.region)
+    inputs, outputs, shapes = artifact.inputs, artifact.outputs, artifact.shapes
+    return SavedRegion(artifact.symbol, inputs, outputs, artifact.region, shapes, artifact.profiles)
 
 
 def register_runtime() -> None:

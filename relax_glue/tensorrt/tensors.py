@@ -14,9 +14,9 @@ from math import prod
 import tvm_ffi
 
 from ..errors import DeviceError, ExecutionError
-from .artifact import TensorSpec
+from .signature import ShapeSpec, TensorSpec
 
-CUDA = 2  # kDLCUDA
+CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 ALIGNMENT = 256  # what TensorRT asks of the address of an input or output
 
 # void* data; {int32 type, int32 id} device; int32 ndim; {uint8 code, uint8 bits, uint16 lanes} dtype;
@@ -26,7 +26,7 @@ _TYPE = struct.Struct("<iiiBBH")
 _TYPE_BYTES = slice(8, 8 + _TYPE.size)
 _DEVICE = struct.Struct("<ii")
 _header_at = (ctypes.c_char * _HEADER.size).from_address  # a third of the time that ctypes.string_at takes
-_DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
+_DEVICES = {CPU: "cpu", CUDA: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
 
 
 class Slot:
@@ -35,7 +35,7 @@ class Slot:
     Parameters
     ----------
     spec : TensorSpec
-        Name, shape and dtype.
+        Name, static shape and dtype.
     role : str
         "input" or "output", for messages.
     device : int
@@ -49,9 +49,15 @@ class Slot:
         dtype = tvm_ffi.dtype(spec.dtype)
         rank = len(spec.shape)
         self._type = _TYPE.pack(CUDA, device, rank, dtype.type_code, dtype.bits, dtype.lanes)
-        self._extents = struct.pack(f"<{rank}q", *spec.shape)
-        self._strides = struct.pack(f"<{rank}q", *_compact(spec.shape))
         self._numbers_at = (ctypes.c_char * (8 * rank)).from_address
+        if spec.is_static:
+            self._expect(spec.extents({}))
+
+    def _expect(self, extents: tuple[int, ...]) -> None:
+        """Take tensors of these extents from now on."""
+        self.extents = extents
+        self._numbers = struct.pack(f"<{len(extents)}q", *extents)
+        self._strides = struct.pack(f"<{len(extents)}q", *_compact(extents))
 
     def address(self, header: bytes) -> int:
         """Return where the data of a tensor start.
@@ -69,8 +75,8 @@ class Slot:
             When its dtype, shape or layout is another one.
         """
         data, _, _, _, _, _, _, shape, strides, offset = _HEADER.unpack(header)
-        if header[_TYPE_BYTES] != self._type or self._numbers_at(shape).raw != self._extents:
-            self._refuse(header)
+        if header[_TYPE_BYTES] != self._type or self._numbers_at(shape).raw != self._numbers:
+            self._meet(header)
         if strides:
             given = self._numbers_at(strides).raw
             if given != self._strides and not self._is_compact(given):
@@ -78,14 +84,15 @@ class Slot:
         return data + offset
 
     def _is_compact(self, strides: bytes) -> bool:
-        """Compare strides, except where the extent is 1 and the stride means nothing."""
+        """Compare strides, except where the extent is 1 or nothing is read, and the stride means nothing."""
         given, wanted = memoryview(strides).cast("q"), memoryview(self._strides).cast("q")
-        return all(a == b or n <= 1 for a, b, n in zip(given, wanted, self.spec.shape, strict=True))
+        return 0 in self.extents or all(a == b or n <= 1 for a, b, n in zip(given, wanted, self.extents, strict=True))
 
     def _label(self) -> str:
         return f"{self.role} {self.spec.name}"
 
-    def _refuse(self, header: bytes) -> None:
+    def _meet(self, header: bytes) -> None:
+        """Say what is wrong with a tensor of another kind or shape than the one before."""
         _, kind, index, rank, code, bits, lanes, shape, _, _ = _HEADER.unpack(header)
         if (kind, index) != (CUDA, self._device):
             where = f"{_DEVICES.get(kind, f'device type {kind}')}:{index}"
@@ -96,8 +103,44 @@ class Slot:
         extents = struct.unpack(f"<{rank}q", ctypes.string_at(shape, 8 * rank))
         raise ExecutionError(
             f"{self._label()} has the shape {extents} and dtype {_dtype_name(code, bits, lanes)}; its engine takes "
-            f"{self.spec.shape} {self.spec.dtype}"
+            f"{self.spec}"
         )
+
+
+class SymbolicSlot(Slot):
+    """An argument whose extents change from call to call; `extents` holds those of the last one.
+
+    Any extents of the right rank are taken here: what they may be is a question of all arguments together.
+    """
+
+    def __init__(self, spec: TensorSpec, role: str, device: int) -> None:
+        super().__init__(spec, role, device)
+        self._expect((0,) * len(spec.shape))
+
+    def _meet(self, header: bytes) -> None:
+        if header[_TYPE_BYTES] != self._type:
+            super()._meet(header)
+        extents = self._numbers_at(_HEADER.unpack(header)[7]).raw
+        self._expect(struct.unpack(f"<{len(self.spec.shape)}q", extents))
+
+
+class ShapeSlot(Slot):
+    """A shape argument, an int64 vector on the host; `extents` holds the values of the last one."""
+
+    def __init__(self, spec: ShapeSpec) -> None:
+        super().__init__(TensorSpec(spec.name, (len(spec.values),), "int64"), "shape", 0)
+        self._type = _TYPE.pack(CPU, 0, *_TYPE.unpack(self._type)[2:])
+        self._values_at = (ctypes.c_int64 * len(spec.values)).from_address
+
+    def address(self, header: bytes) -> int:
+        """Keep the values and return 0: the vector goes when the call returns, so no engine may read it later."""
+        self.extents = tuple(self._values_at(super().address(header)))
+        return 0
+
+
+def slot_of(spec: TensorSpec, role: str, device: int) -> Slot:
+    """Return the slot of a tensor, which has static extents or not."""
+    return (Slot if spec.is_static else SymbolicSlot)(spec, role, device)
 
 
 def read_header(handle: int) -> bytes:
