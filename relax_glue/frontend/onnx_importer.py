@@ -167,7 +167,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         arithmetic, checks = Arithmetic(), EntryChecks(symbols)
         for symbol in symbols:
             least, most = self._ranges.get(symbol.name, (1, None))
-            arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most)
+            arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most, symbol.name in self._ranges)
         return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks), {})
 
     def _is_emitted_output(self, value: Any) -> bool:

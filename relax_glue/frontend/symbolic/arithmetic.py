@@ -56,18 +56,21 @@ def is_integer(value: Element) -> bool:
 class Arithmetic:
     """Operations on elements, and what is known of the free extents.
 
-    Every extent is taken to be 1 or more: an empty tensor goes another way in no model met so far, and with 0 allowed
-    nothing could be said of `(n - 1) // 2`.
+    Every extent of an input is taken to be 1 or more: with 0 allowed nothing could be said of `(n - 1) // 2`. One that
+    values decide, such as the number of boxes found, may be 0. And a model that asks whether an extent is 0 guards the
+    empty case, so a comparison takes nothing for granted: `n == 0` is not decided unless the range of n is given.
     """
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
+        self._deciding = Analyzer()
         self._bound: set[tirx.Var] = set()
 
-    def bind(self, symbol: tirx.Var, least: int, most: int) -> None:
-        """Note that a free extent lies between two numbers, both included."""
+    def bind(self, symbol: tirx.Var, least: int, most: int, is_given: bool = True) -> None:
+        """Note that a free extent lies between two numbers, both included; one whose range is not given may be 0."""
         self._bound.add(symbol)
         self._analyzer.bind(symbol, tvm.ir.Range(least, most + 1))
+        self._deciding.bind(symbol, tvm.ir.Range(least if is_given else 0, most + 1))
 
     def simplify(self, value: Element) -> Element:
         """Return an integer in its simplest form: an int where it is known."""
@@ -80,7 +83,7 @@ class Arithmetic:
     def _bind_new(self, value: Any) -> None:
         for symbol in tirx.analysis.undefined_vars(value):
             if symbol not in self._bound:
-                self.bind(symbol, 1, MAX_EXTENT)
+                self.bind(symbol, 0, MAX_EXTENT)
 
     def proves(self, condition: Any) -> bool:
         """Return whether a condition holds for all values of the free extents."""
@@ -236,9 +239,9 @@ class Arithmetic:
             return None
         one = _expr(self.simplify(a.numerator * b.denominator))
         other = _expr(self.simplify(b.numerator * a.denominator))
-        if self.proves(yes(one, other)):
+        if self._deciding.can_prove(yes(one, other)):
             return True
-        return False if self.proves(no(one, other)) else None
+        return False if self._deciding.can_prove(no(one, other)) else None
 
 
 def _known(value: Element) -> bool:
