@@ -6,8 +6,9 @@ definition by `relax_glue.tensorrt.reference`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
@@ -32,9 +33,12 @@ class Outcome:
 
 def module_of(build: Build, inputs: Sequence[np.ndarray]) -> tvm.IRModule:
     """Return a module whose `main` takes tensors like `inputs` and returns `build(*variables)`."""
-    params = [
-        relax.Var(f"x{index}", relax.TensorType(array.shape, str(array.dtype))) for index, array in enumerate(inputs)
-    ]
+    return module_of_types(build, [relax.TensorType(array.shape, str(array.dtype)) for array in inputs])
+
+
+def module_of_types(build: Build, types: Sequence[relax.TensorType]) -> tvm.IRModule:
+    """Return a module whose `main` takes tensors of these types, with symbolic extents or not."""
+    params = [relax.Var(f"x{index}", ty) for index, ty in enumerate(types)]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
@@ -68,7 +72,11 @@ def run(build: Build, inputs: Sequence[np.ndarray]) -> Outcome:
 
 def run_llvm(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the results of `main` as TVM's LLVM computes them, flat."""
-    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    return run_machine(relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu()), inputs)
+
+
+def run_machine(machine: relax.VirtualMachine, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the results of `main`, flat."""
     result = machine["main"](*[tvm.runtime.tensor(np.array(array, order="C")) for array in inputs])
     return [item.numpy() for item in (result if not isinstance(result, tvm.runtime.Tensor) else [result])]
 
@@ -143,9 +151,100 @@ def close_on_gpu(got: np.ndarray, wanted: np.ndarray, *, exact: bool, step: floa
     np.testing.assert_allclose(got.astype(np.float64), wide, rtol=0, atol=bound, equal_nan=True)
 
 
-def serialise(network: Network) -> int:
-    """Build the engine's plan, on this machine without a GPU, and return its size in bytes."""
-    plan = network.builder.builder.build_serialized_network(network.net, network.builder.config())
+def extent_at(extent: tvm.ir.Expr | int, sizes: Mapping[str, int]) -> int:
+    """Return the number that an extent is where the symbols have these sizes, by name."""
+    analyzer = tvm.sym.Analyzer()
+    for symbol in relax.analysis.tir_vars_in_type(relax.ShapeType([extent])):
+        analyzer.bind(symbol, tvm.tirx.IntImm("int64", sizes[symbol.name]))
+    return int(analyzer.simplify(extent))
+
+
+def shape_at(ty: relax.TensorType, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a tensor type where the symbols have these sizes."""
+    return tuple(extent_at(extent, sizes) for extent in ty.shape.values)
+
+
+def inputs_at(network: Network, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return what `evaluate` takes: tensors in order, and the shape parameters that the network reads."""
+    given = {tensor.name: array for tensor, array in zip(network.inputs, arrays, strict=True)}
+    for shape in network.shapes:
+        given[shape.name] = np.array([extent_at(extent, sizes) for extent in shape.extents], dtype=np.int64)
+    return given
+
+
+def check_symbolic(
+    build: Build,
+    types: Sequence[relax.TensorType],
+    every_size: Sequence[Mapping[str, int]],
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    make: Callable[..., np.ndarray] | None = None,
+    static: Callable[[Mapping[str, int]], Build] | None = None,
+) -> Network:
+    """Build one network of an accepted case, and compare its numbers with LLVM at several sizes.
+
+    Parameters
+    ----------
+    build : Build
+        As for `check`.
+    types : Sequence[relax.TensorType]
+        The types of its operands.
+    every_size : Sequence[Mapping[str, int]]
+        The sizes of the symbols by name. The engine is built for the range of all of them.
+    rtol, atol : float
+        Bit for bit unless a tolerance is given.
+    make : Callable, optional
+        Makes an operand, as `numbers` does, which is used if left out.
+    static : Callable, optional
+        The case with numbers for the symbols, for LLVM: there are operators that TVM compiles only so.
+    """
+    module = module_of_types(build, types)
+    for call in calls_of(module):
+        refusal = REGISTRY.accepts(call)
+        assert refusal is None, f"{call.op.name} is refused: {refusal}"
+    network = build_network(module["main"])
+    compiled = None if static is not None else relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    for sizes in every_size:
+        arrays = [
+            (make or numbers)(*shape_at(ty, sizes), dtype=str(ty.dtype), seed=seed) for seed, ty in enumerate(types)
+        ]
+        if static is not None:
+            wanted = run_llvm(module_of(static(sizes), arrays), arrays)
+        else:
+            wanted = run_machine(compiled, arrays)
+        got = evaluate(network, inputs_at(network, arrays, sizes))
+        assert len(got) == len(wanted)
+        for one, other in zip(got, wanted, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+    assert serialise(network, every_size) > 0
+    return network
+
+
+def profile_of(network: Network, every_size: Sequence[Mapping[str, int]]) -> Any:
+    """Return an optimisation profile for the range of all these sizes."""
+    profile = network.builder.builder.create_optimization_profile()
+    names = every_size[0].keys()
+    low, high = ({name: choose(sizes[name] for sizes in every_size) for name in names} for choose in (min, max))
+    for given in network.inputs:
+        shapes = [shape_at(given.ty, sizes) for sizes in (low, high, high)]
+        profile.set_shape(given.name, *shapes)
+    for shape in network.shapes:
+        values = [[extent_at(extent, sizes) for extent in shape.extents] for sizes in (low, high, high)]
+        profile.set_shape_input(shape.name, *values)
+    return profile
+
+
+def serialise(network: Network, every_size: Sequence[Mapping[str, int]] = ()) -> int:
+    """Build the engine's plan, on this machine without a GPU, and return its size in bytes.
+
+    A network with symbolic extents is built for the range of `every_size`.
+    """
+    config = network.builder.config()
+    if every_size:
+        config.add_optimization_profile(profile_of(network, every_size))
+    plan = network.builder.builder.build_serialized_network(network.net, config)
     assert plan is not None, "TensorRT does not build the engine"
     return int(plan.nbytes)
 

@@ -216,14 +216,16 @@ class TestNorms:
         assert "training" in reason(lambda v, *p: nn.batch_norm(v, *p, axis=1), numbers(2, 3, 4), *[numbers(3)] * 4)
 
 
-def test_symbolic_shapes_that_need_numbers():
+def test_what_takes_a_known_number_of_elements():
     n = tvm.tirx.Var("n", "int64")
     x = relax.Var("x", relax.TensorType((n, 4), "float32"))
     builder = relax.BlockBuilder()
     assert REGISTRY.accepts(builder.normalize(op.mean(x, [0]))) is None
     assert REGISTRY.accepts(builder.normalize(op.cumsum(x, 0))) is None
-    assert "symbolic" in str(REGISTRY.accepts(builder.normalize(op.topk(x, 2, 0))))
-    assert "symbolic" in str(REGISTRY.accepts(builder.normalize(op.argmax(x, 0))))
+    assert REGISTRY.accepts(builder.normalize(op.topk(x, 2, 0))) is None
+    assert "symbolic" in str(REGISTRY.accepts(builder.normalize(op.topk(x, -1, 0))))
+    assert "symbolic" in str(REGISTRY.accepts(builder.normalize(op.argsort(x, 0))))
+    assert "symbolic" in str(REGISTRY.accepts(builder.normalize(op.cumprod(x, 0))))
 
 
 def test_infinities_pass_a_softmax_mask():

@@ -19,7 +19,7 @@ from relax_glue.tensorrt.provider import get_provider, installed
 from relax_glue.tensorrt.reference import evaluate
 from relax_glue.tensorrt.region import Input, Result, flatten
 from relax_glue.tensorrt.registry import Registry, converter
-from relax_glue.tensorrt.shuffles import Extent
+from relax_glue.tensorrt.extents import Extent
 
 op = relax.op
 

@@ -11,6 +11,7 @@ reshapes and transposes again, so three of them become one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,11 @@ from tvm import relax
 
 from ..errors import ConversionError
 from .dtypes import DTYPES, HELD_AS, constant_array
+from .extents import Dim, Extent, Extents
 from .provider import Builder, Provider, get_provider
 from .region import Input, Region, Result, ShapeInput, Step, Value, flatten
 from .registry import Registry
-from .shuffles import Dim, Extent, Shuffles
+from .shuffles import Shuffles
 from .weights import Weights
 
 
@@ -56,6 +58,11 @@ class Network:
         The names of its outputs, in result order.
     symbols : list[Symbol]
         The symbolic dimensions of the inputs.
+    shapes : list[ShapeInput]
+        The shape parameters whose values the network needs, since no input has these extents. Each is one more
+        input, an int64 shape tensor that holds them.
+    extents : Extents
+        The shape tensors.
     named : dict[str, str]
         For each result of a Relax call, by its variable's name, the name of its tensor.
     """
@@ -71,6 +78,7 @@ class Network:
         self.outputs: list[str] = []
         self.symbols: list[Symbol] = []
         self.shapes: list[ShapeInput] = []
+        self.extents = Extents(self)
         self.named: dict[str, str] = {}
         self._weights = Weights(self.trt, self.dtype)
         self._values: dict[Value, Any] = {}
@@ -179,9 +187,8 @@ class Network:
         ----------
         tensor : trt.ITensor
             The input.
-        dims : Sequence[int or Extent]
-            The extents; one may be -1, which is what is left over, and `Extent(i)` is that of the input at
-            axis i, for those only known at run time.
+        dims : Sequence[Dim]
+            The extents; one may be -1, which is what is left over.
         """
         return self._shuffles.reshape(tensor, dims)
 
@@ -193,10 +200,13 @@ class Network:
         self,
         tensor: Any,
         first: Sequence[int] | None = None,
-        dims: Sequence[int] | None = None,
+        dims: Sequence[Dim] | None = None,
         second: Sequence[int] | None = None,
     ) -> Any:
-        """Add a shuffle layer: transpose by `first`, reshape to `dims`, transpose by `second`."""
+        """Add a shuffle layer: transpose by `first`, reshape to `dims`, transpose by `second`.
+
+        An `Extent(i)` among the dims is that of `tensor`, before any transpose.
+        """
         return self._shuffles.add(tensor, first, dims, second)
 
     # Names and errors
@@ -270,6 +280,8 @@ class Network:
         """Add the layers of a whole region."""
         for given in region.inputs:
             self._input(given)
+        for shape in region.shapes:
+            self.extents.define_later(shape.extents, functools.cache(functools.partial(self._shape_input, shape)))
         for number, step in enumerate(region.steps):
             self._convert(number, step, registry)
         self._step = None
@@ -284,6 +296,11 @@ class Network:
         for axis, extent in enumerate(_extents(given)):
             if dims[axis] == -1:
                 self.symbols.append(Symbol(name, axis, extent))
+                self.extents.define(extent, self._values[given], axis)
+
+    def _shape_input(self, shape: ShapeInput) -> Any:
+        self.shapes.append(shape)
+        return self.net.add_input(self._unique(shape.name), self.dtype("int64"), (len(shape.extents),))
 
     def _convert(self, number: int, step: Step, registry: Registry) -> None:
         self._step = step

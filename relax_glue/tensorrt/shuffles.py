@@ -8,30 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from .extents import Dim, Extent, resolved
 
 if TYPE_CHECKING:
     from .network import Network
 
 
-@dataclass(frozen=True)
-class Extent:
-    """A dimension that is only known at run time: the extent of a layer's input at `axis`."""
-
-    axis: int
-
-
-Dim: TypeAlias = "int | Extent"
-
-
 @dataclass
 class _Shuffle:
-    """A shuffle layer made here. `stage`: 1 first transpose set, 2 reshape set, 3 second transpose set."""
+    """A shuffle layer made here. `stage`: 1 first transpose set, 2 reshape set, 3 second transpose set.
+
+    `computed`: the reshape is a shape tensor, which a further reshape cannot replace.
+    """
 
     layer: Any
     stage: int
+    computed: bool = False
 
 
 class Shuffles:
@@ -68,12 +62,9 @@ class Shuffles:
         """Reshape; see `Network.reshape`."""
         numbers = static_dims(tensor, dims)
         if numbers is None:
-            extents = shape_tensor(self._network, tensor, dims)
-            layer = self._network.net.add_shuffle(tensor)
-            layer.set_input(1, extents)
-            return self._network.name(layer).get_output(0)
+            return self.add(tensor, dims=dims)
         known = self._open(tensor)
-        if known is None or known.stage == 3 or 0 in numbers:
+        if known is None or known.stage == 3 or known.computed or 0 in numbers:
             return self.add(tensor, dims=numbers)
         known.layer.reshape_dims = numbers
         return self._renamed(tensor, known, 2)
@@ -95,20 +86,24 @@ class Shuffles:
         self,
         tensor: Any,
         first: Sequence[int] | None = None,
-        dims: Sequence[int] | None = None,
+        dims: Sequence[Dim] | None = None,
         second: Sequence[int] | None = None,
     ) -> Any:
         """Add a layer; see `Network.shuffle`."""
+        computed = dims is not None and not all(isinstance(dim, int) for dim in dims)
+        vector = self._network.extents.vector(dims, tensor) if dims is not None and computed else None
         layer = self._network.net.add_shuffle(tensor)
         if first is not None:
             layer.first_transpose = first
-        if dims is not None:
+        if vector is not None:
+            layer.set_input(1, vector)
+        elif dims is not None:
             layer.reshape_dims = dims
         if second is not None:
             layer.second_transpose = second
         made = self._network.name(layer).get_output(0)
         stage = 3 if second is not None else 2 if dims is not None else 1
-        self._made[made.name] = _Shuffle(layer, stage)
+        self._made[made.name] = _Shuffle(layer, stage, computed)
         return made
 
     def _open(self, tensor: Any) -> _Shuffle | None:
@@ -130,24 +125,10 @@ def static_dims(tensor: Any, dims: Sequence[Dim]) -> list[int] | None:
 
     None means that they have to be computed at run time.
     """
-    shape = tuple(tensor.shape)
-    known = [dim if isinstance(dim, int) or shape[dim.axis] < 0 else shape[dim.axis] for dim in dims]
-    open_dims = [dim for dim in known if isinstance(dim, Extent)]
-    if len(open_dims) == 1 and -1 not in known:
-        return [dim if isinstance(dim, int) else -1 for dim in known]
-    if any(isinstance(dim, Extent) and dim.axis != place for place, dim in enumerate(known)):
+    known = resolved(dims, tuple(tensor.shape))
+    unknown = [place for place, dim in enumerate(known) if not isinstance(dim, int)]
+    if len(unknown) > 1 or -1 in known:
+        unknown = [place for place in unknown if known[place] != Extent(place)]
+    if len(unknown) > (0 if -1 in known else 1):
         return None
-    return [dim if isinstance(dim, int) else 0 for dim in known]
-
-
-def shape_tensor(network: Network, tensor: Any, dims: Sequence[Dim]) -> Any:
-    """Return dims as an int64 tensor computed from the shape of `tensor`."""
-    shape = network.name(network.net.add_shape(tensor), "shape").get_output(0)
-    rank = len(tensor.shape)
-    given = [dim for dim in dims if isinstance(dim, int)]
-    place = iter(range(rank, rank + len(given)))
-    picks = np.array([dim.axis if isinstance(dim, Extent) else next(place) for dim in dims], dtype=np.int32)
-    if given:
-        both = [shape, network.constant(np.array(given, dtype=np.int64))]
-        shape = network.name(network.net.add_concatenation(both), "extents").get_output(0)
-    return network.name(network.net.add_gather(shape, network.constant(picks), 0), "dims").get_output(0)
+    return [dim if isinstance(dim, int) else -1 if place in unknown else 0 for place, dim in enumerate(known)]

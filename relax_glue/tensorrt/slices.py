@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .shuffles import Dim, Extent, shape_tensor
+from .extents import Dim, Extent, resolved
 
 if TYPE_CHECKING:
     from .network import Network
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_slice(
     network: Network,
     tensor: Any,
-    start: Sequence[int],
+    start: Sequence[Dim],
     size: Sequence[Dim],
     stride: Sequence[int] | None = None,
     *,
@@ -35,10 +35,12 @@ def add_slice(
         The network.
     tensor : trt.ITensor
         The input.
-    start, stride : Sequence[int]
-        For each axis, where to begin and how far to step; steps of 1 if left out.
-    size : Sequence[int or Extent]
-        The extents of the result; `Extent(i)` is that of the input at axis i.
+    start : Sequence[Dim]
+        For each axis, where to begin.
+    size : Sequence[Dim]
+        The extents of the result.
+    stride : Sequence[int], optional
+        For each axis, how far to step; 1 if left out.
     mode : str
         The name of a `trt.SampleMode`.
     fill : trt.ITensor, optional
@@ -52,15 +54,21 @@ def add_slice(
         The result.
     """
     shape = tuple(tensor.shape)
-    numbers = [dim if isinstance(dim, int) else shape[dim.axis] for dim in size]
-    extents = shape_tensor(network, tensor, size) if -1 in numbers else None
-    layer = network.net.add_slice(tensor, start, numbers, stride or [1] * len(shape))
+    windows = [resolved(dims, shape) for dims in (start, size)]
+    computed = [None if _static(dims) else network.extents.vector(dims, tensor) for dims in windows]
+    numbers = [[dim if isinstance(dim, int) else 1 for dim in dims] for dims in windows]
+    layer = network.net.add_slice(tensor, *numbers, stride or [1] * len(shape))
     layer.mode = getattr(network.trt.SampleMode, mode)
-    if extents is not None:
-        layer.set_input(2, extents)
+    for place, vector in enumerate(computed, start=1):
+        if vector is not None:
+            layer.set_input(place, vector)
     if fill is not None:
         layer.set_input(4, fill)
     return network.name(layer, suffix).get_output(0)
+
+
+def _static(dims: Sequence[Dim]) -> bool:
+    return all(isinstance(dim, int) for dim in dims)
 
 
 def broadcast(network: Network, tensor: Any, size: Sequence[Dim]) -> Any:

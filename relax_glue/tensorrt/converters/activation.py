@@ -10,7 +10,7 @@ from tvm import relax
 from ..registry import Refusal, converter
 from ..slices import broadcast
 from .arith import activation, axes_mask, binary, reduce, refuse_arithmetic, select, unary
-from .limits import FLOATS, NUMBERS, dtype_of, static_shape
+from .limits import FLOATS, NUMBERS, dtype_of, rank_of, shape_of, shown
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -85,9 +85,8 @@ def _accepts_prelu(call: relax.Call) -> Refusal | None:
     said = refuse_arithmetic(call, FLOATS)
     if said is not None:
         return said
-    slopes = static_shape(call.args[1])
-    if slopes is None or len(slopes) != 1:
-        return Refusal(f"the slopes have the shape {slopes or 'unknown'}, not one extent", "reshape them")
+    if rank_of(call.args[1]) != 1:
+        return Refusal(f"the slopes have the shape {shown(shape_of(call.args[1]))}, not one extent", "reshape them")
     return None
 
 
@@ -136,11 +135,11 @@ def log_softmax(network: Network, call: relax.Call) -> Any:
 
 
 def _accepts_dropout(call: relax.Call) -> Refusal | None:
-    return refuse_arithmetic(call, FLOATS, static=True)
+    return refuse_arithmetic(call, FLOATS)
 
 
 @converter("relax.nn.dropout", accepts=_accepts_dropout)
 def dropout(network: Network, call: relax.Call) -> list[Any]:
     """The input, and a mask of ones."""
     one = network.constant(np.ones(()).astype(dtype_of(call.args[0])))
-    return [network.tensor(call.args[0]), broadcast(network, one, static_shape(call.args[0]) or ())]
+    return [network.tensor(call.args[0]), broadcast(network, one, shape_of(call.args[0]))]

@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from ...errors import ConversionError
+from ..extents import Dim, Extent
 from ..network import DTYPES
 from ..registry import Refusal
-from ..shuffles import Dim, Extent
 from .limits import extents, refuse_type, tensor_types, type_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ def refuse_arithmetic(
     *,
     results: Collection[str] | None = None,
     args: Collection[int] | None = None,
-    static: bool = False,
 ) -> Refusal | None:
     """Check the operands of a call, which have to be tensors of one dtype, and its results.
 
@@ -45,14 +43,12 @@ def refuse_arithmetic(
         The dtypes that it yields; `dtypes` if left out.
     args : Collection[int], optional
         Which arguments are operands; all of them if left out.
-    static : bool
-        Whether each extent has to be a number.
     """
     types = [type_of(arg) for index, arg in enumerate(call.args) if args is None or index in args]
     for index, ty in enumerate(types):
         if ty is None:
             return Refusal(f"operand {index} is no tensor", "make it a constant tensor")
-        said = refuse_type(ty, f"operand {index}", dtypes, static=static)
+        said = refuse_type(ty, f"operand {index}", dtypes)
         if said is not None:
             return said
     if len({str(ty.dtype) for ty in types if ty is not None}) > 1:
@@ -60,7 +56,7 @@ def refuse_arithmetic(
     found = list(tensor_types(call.ty))
     if not found:
         return Refusal("the type of the result is not known", "run a type inference first")
-    said_of = (refuse_type(ty, "the result", results or dtypes, static=static) for ty in found)
+    said_of = (refuse_type(ty, "the result", results or dtypes) for ty in found)
     return next((said for said in said_of if said is not None), None)
 
 
@@ -68,7 +64,7 @@ def extent_of(expr: relax.Expr, axis: int) -> int | None:
     """Return the extent of an argument, or of a call's result, along an axis; None when it is no number."""
     known = extents(expr.ty)
     extent = known[axis] if known is not None else None
-    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else None
+    return extent if isinstance(extent, int) else None
 
 
 def open_dims(shape: Iterable[int]) -> list[Dim]:

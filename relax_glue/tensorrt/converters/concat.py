@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
+from ..extents import Dim, Extent
 from ..registry import Refusal, converter
-from ..shuffles import Dim, Extent
 from .limits import extents, refuse_tensors, tensor_types
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _accepts_concat(call: relax.Call) -> Refusal | str | None:
-    said = refuse_tensors(call, static=False)
+    said = refuse_tensors(call)
     if said is not None:
         return said
     dtypes = {str(ty.dtype) for ty in tensor_types(call.args[0].ty)}

@@ -5,11 +5,13 @@ Constant kernels are brought into TensorRT's order in numpy; computed ones are t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
 
+from ..extents import Dim
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import extent_of, open_dims, refuse_arithmetic
@@ -22,7 +24,7 @@ from .layouts import (
     split_padding,
     to_layer,
 )
-from .limits import FLOATS, constant_of, dtype_of, static_shape
+from .limits import FLOATS, constant_of, dtype_of, shape_of, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -50,24 +52,17 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
         return Refusal("the shape of the kernel is symbolic", "bind the symbolic dimensions to numbers")
     if extent_of(call.args[0], attrs.data_layout.index("C")) is None:
         return Refusal("the number of channels is symbolic", "bind the symbolic dimensions to numbers")
-    return _refuse_transposed(call, spatial) if transposed else None
+    return _refuse_transposed(call) if transposed else None
 
 
-def _refuse_transposed(call: relax.Call, spatial: int) -> Refusal | None:
-    """Refuse what the layer lacks and what takes a size or a kernel that is not known to make up for it."""
+def _refuse_transposed(call: relax.Call) -> Refusal | None:
+    """Refuse what the layer lacks where the kernel that could make up for it is not known."""
     if _spreads_kernel(call) and constant_of(call.args[1]) is None:
         return Refusal(
             f"the kernel is computed, with strides {list(call.attrs.strides)} and dilation "
             f"{list(call.attrs.dilation)}; the layer takes one or the other",
             "make the kernel a constant",
         )
-    layout = call.attrs.out_layout or call.attrs.data_layout
-    for more, name in zip(_growth(call, spatial)[-spatial:], data_axes(spatial)[2:], strict=True):
-        if more > 0 and extent_of(call, layout.index(name)) is None:
-            return Refusal(
-                f"output_padding is larger than the end padding by {more} along a symbolic dimension",
-                "bind the symbolic dimensions to numbers",
-            )
     return None
 
 
@@ -106,7 +101,7 @@ def transposed_convolution(network: Network, call: relax.Call) -> Any:
     growth = _growth(call, spatial)
     layer.pre_padding = split_padding(call.attrs.padding, spatial)[0]
     layer.post_padding = tuple(max(-more, 0) for more in growth)
-    out = _grow(network, layer.get_output(0), growth)
+    out = _grow(network, layer.get_output(0), growth, [1, *_spatial_extents(call)][-len(growth) :])
     out = from_layer(network, out, axes, call.attrs.out_layout or call.attrs.data_layout)
     return network.cast(out, dtype)
 
@@ -153,12 +148,17 @@ def _spread(kernel: np.ndarray, dilation: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def _grow(network: Network, x: Any, growth: tuple[int, ...]) -> Any:
-    """Append as many zeros to each spatial axis as `growth` says, none where it is negative."""
-    ends = [max(more, 0) for more in growth]
-    if not any(ends):
+def _spatial_extents(call: relax.Call) -> list[Dim]:
+    """Return the extents of the spatial axes of the result."""
+    known, layout = shape_of(call), call.attrs.out_layout or call.attrs.data_layout
+    return [known[layout.index(name)] for name in data_axes(_DECONV[call.op.name])[2:]]
+
+
+def _grow(network: Network, x: Any, growth: tuple[int, ...], extents: Sequence[Dim]) -> Any:
+    """Append zeros to each spatial axis that has to grow, until it has its extent."""
+    if max(growth) <= 0:
         return x
     size = open_dims(x.shape)
-    for axis, end in enumerate(ends, start=2):
-        size[axis] = int(x.shape[axis]) + end if end else size[axis]
+    for axis, (more, extent) in enumerate(zip(growth, extents, strict=True), start=2):
+        size[axis] = extent if more > 0 else size[axis]
     return add_slice(network, x, (0,) * len(size), size, mode="FILL", suffix="output_padding")

@@ -1,7 +1,8 @@
 """full, zeros, ones and their _like forms, arange, eye, tril, triu, one_hot, meshgrid.
 
 What holds one value throughout is one constant read again and again by a slice layer of stride 0, so that a
-large fill does not make a large engine. The rest are constants, or a choice by a constant mask.
+large fill does not make a large engine. The rest are constants, or a choice by a constant mask; where the size is
+symbolic, fill layers count.
 """
 
 from __future__ import annotations
@@ -12,10 +13,25 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..extents import Number, inexpressible
 from ..registry import Refusal, converter
 from ..slices import broadcast
-from .arith import binary, select
-from .limits import INTS, MOVABLE, constant_of, numpy_of, refuse_tensors, refuse_type, static_shape, type_of
+from .arith import binary, select, unary
+from .counting import COUNTED, counted, extent_as, progression
+from .limits import (
+    INTS,
+    MOVABLE,
+    constant_of,
+    extents,
+    numpy_of,
+    rank_of,
+    refuse_tensors,
+    refuse_type,
+    shape_of,
+    static_shape,
+    tensor_types,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -63,33 +79,43 @@ def ones(network: Network, call: relax.Call) -> Any:
 
 
 def _filled(network: Network, call: relax.Call, value: np.ndarray) -> Any:
-    shape = static_shape(call) or ()
+    shape = shape_of(call)
     one = network.constant(value.astype(numpy_of(call)).reshape((1,) * len(shape)))
-    return broadcast(network, one, list(shape))
+    return broadcast(network, one, shape)
 
 
 def _number(expr: relax.Expr) -> float | int | None:
     return expr.value if isinstance(expr, tvm.tirx.IntImm | tvm.tirx.FloatImm) else None
 
 
-def _accepts_constant(call: relax.Call) -> Refusal | str | None:
-    """Check an operator whose result follows from numbers written in the call."""
-    said = _refuse_result(call)
-    if said is not None:
-        return said
-    if any(_number(arg) is None for arg in call.args if type_of(arg) is None):
-        return Refusal("an argument is not a constant number", "fold the shape computation first")
+def _refuse_size(call: relax.Call) -> str | None:
+    """Refuse a constant that is too large to stand in an engine."""
     count = int(np.prod(static_shape(call) or ()))
     return f"{count} elements are too many for a constant" if count > _MAX_CONSTANT else None
 
 
 def _accepts_arange(call: relax.Call) -> Refusal | str | None:
-    said = _accepts_constant(call)
+    said = _refuse_result(call) or _refuse_size(call)
     if said is not None:
         return said
+    if static_shape(call) is None or any(_number(arg) is None for arg in call.args):
+        return _refuse_progression(call)
     # Relax counts one too many in arange(10, 2, -3)
     count = _numbers(call).size
     return f"Relax says {static_shape(call)}, there are {count} numbers" if static_shape(call) != (count,) else None
+
+
+def _refuse_progression(call: relax.Call) -> Refusal | str | None:
+    """Check an arange between bounds of which one is symbolic."""
+    start, _, step = call.args
+    by = _number(step)
+    if by is None or by <= 0:
+        return f"the step is {step}; between symbolic bounds it has to be a positive number"
+    if _number(start) is None and (not tvm.ir.is_prim_expr(start) or inexpressible(start) is not None):
+        return Refusal(f"the start is {start}", "fold the shape computation first")
+    if str(call.ty.dtype) not in COUNTED:
+        return Refusal(f"symbolic bounds of {call.ty.dtype} numbers", "cast from float32 or int64")
+    return None
 
 
 def _numbers(call: relax.Call) -> np.ndarray:
@@ -99,39 +125,67 @@ def _numbers(call: relax.Call) -> np.ndarray:
 
 @converter("relax.arange", accepts=_accepts_arange, glue=True)
 def arange(network: Network, call: relax.Call) -> Any:
-    """Hold the numbers as a constant."""
-    return network.constant(_numbers(call))
+    """Hold the numbers as a constant; between symbolic bounds, a fill layer makes them."""
+    if static_shape(call) is not None and all(_number(arg) is not None for arg in call.args):
+        return network.constant(_numbers(call))
+    start, step, dtype = _number(call.args[0]), _number(call.args[2]) or 1, str(call.ty.dtype)
+    numbers = progression(network, start or 0, step, shape_of(call)[0], dtype)
+    if start is not None:
+        return numbers
+    return binary(network, "SUM", numbers, extent_as(network, call.args[0], numbers), "")
 
 
-@converter("relax.eye", "relax.eye_like", accepts=_accepts_constant, glue=True)
+def _accepts_eye(call: relax.Call) -> Refusal | str | None:
+    if _diagonal(call) is None:
+        return Refusal("the diagonal is not a constant number", "fold the shape computation first")
+    return _refuse_result(call) or _refuse_size(call)
+
+
+@converter("relax.eye", "relax.eye_like", accepts=_accepts_eye, glue=True)
 def eye(network: Network, call: relax.Call) -> Any:
-    """Hold the diagonal as a constant."""
-    rows, columns = static_shape(call) or (0, 0)
-    return network.constant(np.eye(rows, columns, _diagonal(call), dtype=numpy_of(call)))
+    """Hold the diagonal as a constant; of a symbolic size, it is where row and column agree."""
+    shape, diagonal = static_shape(call), _diagonal(call) or 0
+    if shape is not None:
+        return network.constant(np.eye(shape[0], shape[1], diagonal, dtype=numpy_of(call)))
+    rows, columns = _places(network, shape_of(call), diagonal)
+    one, zero = (network.constant(np.full((1, 1), number).astype(numpy_of(call))) for number in (1, 0))
+    return select(network, binary(network, "EQUAL", rows, columns), one, zero, "")
 
 
-def _diagonal(call: relax.Call) -> int:
-    """Return k: the last argument, if there is one that does not give the shape."""
+def _places(network: Network, shape: list[Number], diagonal: int) -> tuple[Any, Any]:
+    """Return for each row of a matrix the column on its diagonal, and for each column its number."""
+    rank = len(shape)
+    rows, columns = (counted(network, shape[axis], "int64", axis, rank) for axis in (rank - 2, rank - 1))
+    return binary(network, "SUM", rows, diagonal), columns
+
+
+def _diagonal(call: relax.Call) -> int | None:
+    """Return k: the last argument, if there is one that does not give the shape; None where it is no number."""
     place = 1 if call.op.name != "relax.eye" else 2
-    return int(_number(call.args[place]) or 0) if len(call.args) > place else 0
+    found = _number(call.args[place]) if len(call.args) > place else 0
+    return None if found is None else int(found)
 
 
 def _accepts_triangle(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call)
     if said is not None:
         return said
-    shape = static_shape(call) or ()
-    if len(shape) < 2 or _number(call.args[1]) is None:
+    if rank_of(call) < 2 or _diagonal(call) is None:
         return "k is not a constant number, or the rank is below 2"
+    shape = static_shape(call) or ()
     return f"a mask of {shape[-2:]} is too large for a constant" if np.prod(shape[-2:]) > _MAX_CONSTANT else None
 
 
 @converter("relax.tril", "relax.triu", accepts=_accepts_triangle, glue=True)
 def triangle(network: Network, call: relax.Call) -> Any:
-    """Choose between the input and 0 by a constant mask."""
-    shape = static_shape(call) or ()
-    keep = np.tril if call.op.name == "relax.tril" else np.triu
-    mask = network.constant(keep(np.ones(shape[-2:], dtype=bool), _diagonal(call)))
+    """Choose between the input and 0 by a mask, which is a constant where the size is known."""
+    shape, lower = shape_of(call), call.op.name == "relax.tril"
+    if all(isinstance(extent, int) for extent in shape[-2:]):
+        keep = np.tril if lower else np.triu
+        mask = network.constant(keep(np.ones(shape[-2:], dtype=bool), _diagonal(call) or 0))
+    else:
+        rows, columns = _places(network, shape, _diagonal(call) or 0)
+        mask = unary(network, "NOT", binary(network, "GREATER" if lower else "LESS", columns, rows))
     zero = network.constant(np.zeros((1,) * len(shape), dtype=numpy_of(call)))
     return select(network, mask, network.tensor(call.args[0]), zero)
 
@@ -150,7 +204,7 @@ def _accepts_one_hot(call: relax.Call) -> Refusal | str | None:
 def one_hot(network: Network, call: relax.Call) -> Any:
     """Compare with 0, 1, 2, ...: no index is out of bounds then, and off everywhere is what TVM yields there."""
     indices = network.tensor(call.args[0])
-    shape = [int(extent) for extent in indices.shape]
+    shape = shape_of(call.args[0])
     axis = int(call.attrs.axis) % (len(shape) + 1)
     spread = network.reshape(indices, [*shape[:axis], 1, *shape[axis:]])
     classes = np.arange(int(call.attrs.depth)).reshape([-1, *(1 for _ in shape[axis:])])
@@ -176,9 +230,9 @@ def _accepts_meshgrid(call: relax.Call) -> Refusal | str | None:
 def meshgrid(network: Network, call: relax.Call) -> Any:
     """Lay each vector along its own axis and repeat it along the others."""
     parts = network.tensors(call.args[0])
-    shape = [int(part.shape[0]) for part in parts]
+    shape = [(extents(ty) or [])[0] for ty in tensor_types(call.args[0].ty)]
     grids = []
     for axis, part in enumerate(parts):
         lone = network.reshape(part, [-1 if place == axis else 1 for place in range(len(parts))])
-        grids.append(broadcast(network, lone, list(shape)))
+        grids.append(broadcast(network, lone, shape))
     return grids

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tvm
 from tvm import relax
 
+from ...ir.shapes import is_static, same
+from ..extents import Dim, Extent, Number
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import binary
+from .counting import extent_as
 from .indices import common_shape, coordinates, in_bounds, refuse_indices
-from .limits import INTS, MAX_RANK, constant_of, extents, rank_of, refuse_tensors, refuse_type, static_shape, type_of
+from .limits import INTS, MAX_RANK, constant_of, rank_of, refuse_tensors, refuse_type, shape_of, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -23,26 +25,17 @@ def _take_axis(call: relax.Call) -> int:
 
 
 def _accepts_take(call: relax.Call) -> Refusal | str | None:
-    said = refuse_tensors(call, static=False, args=[0])
+    said = refuse_tensors(call, args=[0])
     if said is not None:
         return said
-    extent, mode = (extents(call.args[0].ty) or [])[_take_axis(call)], str(call.attrs.mode)
-    known = [int(extent)] if isinstance(extent, tvm.tirx.IntImm) else None
-    array = constant_of(call.args[1])
+    mode, array = str(call.attrs.mode), constant_of(call.args[1])
     if mode in ("clip", "wrap"):
-        if known is None:
-            return Refusal(f"mode {mode} needs the extent of the axis", "bind the symbolic dimensions to numbers")
-        return refuse_indices(_without_value(call.args[1]), None, static=False)
+        return refuse_indices(call.args[1], None)
     if mode == "nan" and array is None:
         return Refusal("mode nan with computed indices", 'use mode "clip" where the indices are within bounds')
     if mode == "nan" and array is not None and array.min() < 0:
         return Refusal("mode nan with a negative index, which is out of bounds")
-    return refuse_indices(call.args[1], known, static=False)
-
-
-def _without_value(expr: relax.Expr) -> relax.Expr:
-    """Return a variable of the same type: any index is within bounds after clip or wrap."""
-    return relax.Var("indices", expr.ty)
+    return refuse_indices(call.args[1], [shape_of(call.args[0])[_take_axis(call)]])
 
 
 @converter("relax.take", accepts=_accepts_take, glue=True)
@@ -50,11 +43,11 @@ def take(network: Network, call: relax.Call) -> Any:
     """Gather along one axis. TVM's mode "fast" promises that the indices are within bounds."""
     x = network.tensor(call.args[0])
     axis, mode = _take_axis(call), str(call.attrs.mode)
-    extent = int(x.shape[axis])
+    extent = shape_of(call.args[0])[axis]
     array = network.array(call.args[1])
     if mode not in ("clip", "wrap"):
-        indices = in_bounds(network, call.args[1], [extent] if extent > 0 else None)
-    elif array is not None:
+        indices = in_bounds(network, call.args[1], [extent])
+    elif array is not None and isinstance(extent, int):
         folded = array.clip(0, extent - 1) if mode == "clip" else array % extent
         indices = network.constant(folded.astype(array.dtype))
     else:
@@ -62,25 +55,26 @@ def take(network: Network, call: relax.Call) -> Any:
     return network.name(network.net.add_gather(x, indices, axis)).get_output(0)
 
 
-def _moded(network: Network, indices: Any, extent: int, mode: str) -> Any:
+def _moded(network: Network, indices: Any, extent: Number, mode: str) -> Any:
     if mode == "clip":
-        return binary(network, "MIN", binary(network, "MAX", indices, 0), extent - 1)
-    turns = binary(network, "FLOOR_DIV", indices, extent)
-    return binary(network, "SUB", indices, binary(network, "PROD", turns, extent))
+        return binary(network, "MIN", binary(network, "MAX", indices, 0), extent_as(network, extent - 1, indices))
+    count = extent_as(network, extent, indices)
+    turns = binary(network, "FLOOR_DIV", indices, count)
+    return binary(network, "SUB", indices, binary(network, "PROD", turns, count))
 
 
 def _accepts_gather_elements(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call, args=[0])
     if said is not None:
         return said
-    shape = static_shape(call.args[0]) or ()
+    shape = shape_of(call.args[0])
     axis = int(call.attrs.axis) % len(shape)
     said = refuse_indices(call.args[1], [shape[axis]])
     if said is not None:
         return said
-    chosen = static_shape(call.args[1]) or ()
-    for place, (extent, count) in enumerate(zip(shape, chosen, strict=True)):
-        if place != axis and count > extent:
+    for place, (extent, count) in enumerate(zip(shape, shape_of(call.args[1]), strict=True)):
+        fits = count <= extent if is_static((extent, count)) else same(count, extent)
+        if place != axis and not fits:
             return f"the indices have {count} rows at axis {place}, where the data has {extent}"
     return None
 
@@ -90,9 +84,13 @@ def gather_elements(network: Network, call: relax.Call) -> Any:
     """Gather one element for each index; data beyond the extents of the indices is cut off first."""
     x = network.tensor(call.args[0])
     axis = int(call.attrs.axis) % len(x.shape)
-    indices = in_bounds(network, call.args[1], [int(x.shape[axis])])
-    size = [int(x.shape[axis]) if place == axis else int(dim) for place, dim in enumerate(indices.shape)]
-    if size != list(x.shape):
+    given, chosen = shape_of(call.args[0]), shape_of(call.args[1])
+    indices = in_bounds(network, call.args[1], [given[axis]])
+    size: list[Dim] = [
+        Extent(place) if place == axis or same(extent, chosen[place]) else chosen[place]
+        for place, extent in enumerate(given)
+    ]
+    if any(isinstance(dim, int) for dim in size):
         x = add_slice(network, x, [0] * len(size), size, suffix="data")
     layer = network.net.add_gather_v2(x, indices, network.trt.GatherMode.ELEMENT)
     layer.axis = axis
@@ -103,11 +101,11 @@ def _accepts_gather_nd(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call, args=[0])
     if said is not None:
         return said
-    chosen = static_shape(call.args[1])
-    if not chosen:
-        return "the shape of the indices is not known"
+    depth = shape_of(call.args[1])[-1:]
+    if not depth or not isinstance(depth[0], int):
+        return "the indices are a scalar, or the extent of their last axis is not known"
     batch = int(call.attrs.batch_dims)
-    return refuse_indices(call.args[1], (static_shape(call.args[0]) or ())[batch : batch + chosen[-1]])
+    return refuse_indices(call.args[1], shape_of(call.args[0])[batch : batch + depth[0]])
 
 
 @converter("relax.gather_nd", accepts=_accepts_gather_nd, glue=True)
@@ -115,8 +113,8 @@ def gather_nd(network: Network, call: relax.Call) -> Any:
     """Gather the slices that the last axis of the indices addresses."""
     x = network.tensor(call.args[0])
     batch = int(call.attrs.batch_dims)
-    depth = (static_shape(call.args[1]) or (0,))[-1]
-    limits = [int(extent) for extent in x.shape[batch : batch + depth]]
+    depth = shape_of(call.args[1])[-1]
+    limits = shape_of(call.args[0])[batch : batch + depth]
     return _gather_nd(network, x, in_bounds(network, call.args[1], limits), batch)
 
 
@@ -132,7 +130,7 @@ def _accepts_index_tensor(call: relax.Call) -> Refusal | str | None:
         return said
     if not isinstance(call.args[1], relax.Tuple):
         return "the index tensors are not written as a tuple"
-    shape = static_shape(call.args[0]) or ()
+    shape = shape_of(call.args[0])
     place = common_shape(call.args[1].fields)
     if place is None or len(place) >= MAX_RANK:
         return f"the index tensors broadcast to {place}; one more axis is needed, and TensorRT has {MAX_RANK}"
@@ -146,9 +144,9 @@ def index_tensor(network: Network, call: relax.Call) -> Any:
     x = network.tensor(call.args[0])
     items = list(call.args[1].fields)
     if len(items) == 1:
-        indices = in_bounds(network, items[0], [int(x.shape[0])])
+        indices = in_bounds(network, items[0], shape_of(call.args[0])[:1])
         return network.name(network.net.add_gather(x, indices, 0)).get_output(0)
-    limits = [int(extent) for extent in x.shape[: len(items)]]
+    limits = shape_of(call.args[0])[: len(items)]
     return _gather_nd(network, x, coordinates(network, items, limits, in_bounds), 0)
 
 

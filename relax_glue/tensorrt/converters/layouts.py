@@ -7,12 +7,13 @@ after, which `Network` merges with the shuffles around. One spatial axis becomes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from ..network import Network
 
 _SPATIAL = "DHW"
+_Value = TypeVar("_Value")
 
 
 def data_axes(spatial: int) -> str:
@@ -37,10 +38,9 @@ def permutation(source: str, target: str) -> list[int] | None:
     return None if source == target else [source.index(axis) for axis in target]
 
 
-def padded(values: Sequence[int], spatial: int, neutral: int) -> tuple[int, ...]:
+def padded(values: Sequence[_Value], spatial: int, neutral: _Value) -> tuple[_Value, ...]:
     """Return one number for each spatial axis of the layer, which has two where the operator has one."""
-    found = tuple(int(value) for value in values)
-    return (neutral, *found) if spatial == 1 else found
+    return (neutral, *values) if spatial == 1 else tuple(values)
 
 
 def split_padding(padding: Sequence[int], spatial: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -7,15 +7,16 @@ rank, symbolic extents, or arguments that are variables where a constant is usua
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm_ffi import structural_equal
 
+from ...ir import shapes
+from ...ir.shapes import same
+from ..extents import Dim, Extent, Number, inexpressible
 from ..registry import Refusal
-from ..shuffles import Dim, Extent
 
 MAX_RANK = 8
 MAX_VOLUME = 2**31 - 1
@@ -45,35 +46,27 @@ def rank_of(expr: relax.Expr) -> int:
     return -1 if ty is None else int(ty.ndim)
 
 
-def extents(ty: relax.Type) -> list[tvm.ir.Expr] | None:
+def extents(ty: relax.Type) -> list[Number] | None:
     """Return the extents of a tensor type, numbers or symbolic, or None when they are not known."""
     shape = getattr(ty, "shape", None)
-    if isinstance(shape, relax.Var):
-        shape = shape.ty
-    values = getattr(shape, "values", None)
-    return None if values is None else list(values)
+    known = shapes.extents(relax.TensorType(shape.ty.values) if isinstance(shape, relax.Var) else ty)
+    return None if known is None else list(known)
 
 
-def same_extent(one: tvm.ir.Expr, other: tvm.ir.Expr) -> bool:
-    """Say whether two extents are the same number or the same expression."""
-    return bool(structural_equal(one, other))
+def shape_of(expr: relax.Expr) -> list[Number]:
+    """Return the extents of an argument, or of a call's result, that `accepts` has found to be known."""
+    return extents(expr.ty) or []
 
 
-def shown(known: list[tvm.ir.Expr] | None) -> str:
+def shown(known: Sequence[Number] | None) -> str:
     """Return extents as a reader of a reason wants them."""
-    return "unknown" if known is None else f"({', '.join(str(_number(extent)) for extent in known)})"
-
-
-def _number(extent: tvm.ir.Expr) -> tvm.ir.Expr | int:
-    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else extent
+    return "unknown" if known is None else f"({', '.join(str(extent) for extent in known)})"
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
     """Return the shape of an argument or call as numbers, or None."""
     known = extents(expr.ty)
-    if known is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in known):
-        return None
-    return tuple(int(extent) for extent in known)
+    return tuple(known) if known is not None and shapes.is_static(known) else None
 
 
 def numpy_of(call: relax.Call) -> np.dtype:
@@ -95,9 +88,7 @@ def tensor_types(ty: relax.Type) -> Iterator[relax.TensorType]:
             yield from tensor_types(item)
 
 
-def refuse_type(
-    ty: relax.TensorType, what: str, dtypes: Collection[str] = MOVABLE, *, static: bool = True
-) -> Refusal | None:
+def refuse_type(ty: relax.TensorType, what: str, dtypes: Collection[str] = MOVABLE) -> Refusal | None:
     """Check one tensor type: dtype, rank, extents.
 
     Parameters
@@ -108,8 +99,6 @@ def refuse_type(
         How to call it in the reason, such as "the input".
     dtypes : Collection[str]
         The dtypes that the layer takes.
-    static : bool
-        Whether each extent has to be a number.
     """
     dtype = str(ty.dtype) if ty.dtype is not None else "unknown"
     if dtype not in dtypes:
@@ -120,9 +109,13 @@ def refuse_type(
         return Refusal(f"the shape of {what} is not known", "give the model's inputs a shape")
     if len(known) > MAX_RANK:
         return Refusal(f"{what} has rank {len(known)}; TensorRT has at most {MAX_RANK} dimensions")
-    numbers = [int(extent) for extent in known if isinstance(extent, tvm.tirx.IntImm)]
-    if static and len(numbers) < len(known):
-        return Refusal(f"the shape of {what} is symbolic: {shown(known)}", "bind the symbolic dimensions to numbers")
+    numbers = [extent for extent in known if isinstance(extent, int)]
+    strange = next((part for extent in known if (part := inexpressible(extent)) is not None), None)
+    if strange is not None:
+        return Refusal(
+            f"the extent {strange} of {what} is no sum, product, quotient, minimum or maximum of extents",
+            "bind the symbolic dimensions to numbers",
+        )
     if any(extent < 1 for extent in numbers):  # Relax infers a negative extent for some empty slices
         return Refusal(f"{what} is empty: {shown(known)}")
     if math.prod(numbers) > MAX_VOLUME:
@@ -134,7 +127,6 @@ def refuse_tensors(
     call: relax.Call,
     dtypes: Collection[str] = MOVABLE,
     *,
-    static: bool = True,
     args: Collection[int] | None = None,
 ) -> Refusal | None:
     """Check the tensors among a call's arguments, and its results.
@@ -145,70 +137,42 @@ def refuse_tensors(
         The call.
     dtypes : Collection[str]
         The dtypes that the layer takes; arguments and results alike.
-    static : bool
-        Whether each extent has to be a number.
     args : Collection[int], optional
         Which arguments to look at; all of them if left out.
     """
     chosen = [arg for index, arg in enumerate(call.args) if args is None or index in args]
     for arg in chosen:
         for ty in tensor_types(arg.ty):
-            said = refuse_type(ty, "an argument", dtypes, static=static)
+            said = refuse_type(ty, "an argument", dtypes)
             if said is not None:
                 return said
     results = list(tensor_types(call.ty))
     if not results:
         return Refusal("the type of the result is not known", "run a type inference first")
     for ty in results:
-        said = refuse_type(ty, "the result", dtypes, static=static)
+        said = refuse_type(ty, "the result", dtypes)
         if said is not None:
             return said
     return None
 
 
-def dims_of(call: relax.Call) -> list[Dim] | None:
-    """Return the extents of a call's result, the symbolic ones in terms of its first argument.
+def dims_of(call: relax.Call) -> list[Dim]:
+    """Return the extents of a call's result, those that its first argument has at the same axis as its own.
 
-    A symbolic extent is one that the argument has too (best at the same axis), or, for a single one, what is
-    left over (-1). None means that it is some other function of the inputs.
+    A layer takes over its input's extents at no cost; any other one is computed.
     """
-    wanted, given = extents(call.ty), extents(call.args[0].ty)
-    if wanted is None or given is None:
-        return None
-    dims: list[Dim] = []
-    for place, extent in enumerate(wanted):
-        if isinstance(extent, tvm.tirx.IntImm):
-            dims.append(int(extent))
-            continue
-        nearest = sorted(range(len(given)), key=lambda axis: axis != place)
-        axis = next((axis for axis in nearest if same_extent(given[axis], extent)), None)
-        dims.append(-1 if axis is None else Extent(axis))
-    return dims if dims.count(-1) <= 1 else None
+    given = shape_of(call.args[0])
+    found: list[Dim] = []
+    for axis, extent in enumerate(shape_of(call)):
+        kept = not isinstance(extent, int) and axis < len(given) and same(given[axis], extent)
+        found.append(Extent(axis) if kept else extent)
+    return found
 
 
-def refuse_dims(call: relax.Call) -> Refusal | None:
-    """Refuse a result whose symbolic extents cannot be derived from the argument's, as `dims_of` does it."""
-    if dims_of(call) is not None:
-        return None
-    return Refusal(
-        f"the result's shape {shown(extents(call.ty))} has more than one extent that is not one of the input's",
-        "bind the symbolic dimensions to numbers",
-    )
-
-
-def sizes_of(call: relax.Call) -> list[Dim]:
-    """Return the extents of a result that has its argument's symbolic extents at the same axes."""
-    known = extents(call.ty) or []
-    return [int(extent) if isinstance(extent, tvm.tirx.IntImm) else Extent(axis) for axis, extent in enumerate(known)]
-
-
-def refuse_changed(call: relax.Call) -> Refusal | None:
-    """Refuse a call that changes a symbolic extent: each axis has to be a number, or stay what it is."""
-    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
-    lead = len(wanted) - len(given)
-    for axis, after in enumerate(wanted):
-        before = given[axis - lead] if axis >= lead else tvm.tirx.IntImm("int64", 1)
-        numbers = isinstance(before, tvm.tirx.IntImm) and isinstance(after, tvm.tirx.IntImm)
-        if not numbers and not same_extent(before, after):
-            return Refusal(f"axis {axis} goes from {before} to {after}", "bind the symbolic dimensions to numbers")
+def refuse_unlike(call: relax.Call) -> Refusal | None:
+    """Refuse to broadcast an argument where a symbolic extent may or may not be 1: it has to stay what it is."""
+    given, wanted = shape_of(call.args[0]), shape_of(call)
+    for before, after in zip(given[::-1], wanted[::-1], strict=False):
+        if before != 1 and not same(before, after):
+            return Refusal(f"{before} is not known to be 1 or {after}", "bind the symbolic dimensions to numbers")
     return None

@@ -10,7 +10,7 @@ from tvm import relax
 from ..registry import Refusal, converter
 from .arith import refuse_arithmetic
 from .layouts import permutation_of
-from .limits import FLOATS, dtype_of, extents, refuse_type, same_extent, tensor_types
+from .limits import FLOATS, dtype_of, extents, refuse_type, same, tensor_types
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -73,8 +73,8 @@ def product(
 
 def _accepts_einsum(call: relax.Call) -> Refusal | None:
     types = list(tensor_types(call.args[0].ty))
-    said = [refuse_type(ty, f"operand {index}", FLOATS, static=False) for index, ty in enumerate(types)]
-    said += [refuse_type(ty, "the result", FLOATS, static=False) for ty in tensor_types(call.ty)]
+    said = [refuse_type(ty, f"operand {index}", FLOATS) for index, ty in enumerate(types)]
+    said += [refuse_type(ty, "the result", FLOATS) for ty in tensor_types(call.ty)]
     refusal = next((each for each in said if each is not None), None)
     if refusal is not None:
         return refusal
@@ -88,7 +88,7 @@ def _accepts_einsum(call: relax.Call) -> Refusal | None:
     seen: dict[str, Any] = {}
     for term, ty in zip(terms, types, strict=True):
         for letter, extent in zip(term, extents(ty) or [], strict=True):
-            if not same_extent(seen.setdefault(letter, extent), extent):
+            if not same(seen.setdefault(letter, extent), extent):
                 return Refusal(f"{letter!r} in {call.attrs.subscripts} is {seen[letter]} and {extent}")
     return None
 

@@ -1,39 +1,69 @@
 """Which rows nearest-neighbour resizing picks: as TVM computes it, and as TensorRT's resize layer does.
 
-TVM computes coordinates in float32, and adds or takes away 1e-5 before floor and ceil. The layer's choice is
-computed exactly. A mode of the layer is only used where its coordinates keep a distance from what it rounds
-at, or are exact in float32, so that it makes no difference how a kernel computes them.
+TVM computes coordinates in float32, and adds or takes away 1e-5 before floor and ceil. Its formulas stand here once,
+for numpy and for layers. The layer's choice is computed exactly. A mode of the layer is only used where its
+coordinates keep a distance from what it rounds at, or are exact in float32, so that it makes no difference how a
+kernel computes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 _F = np.float32
 _SAFE = Fraction(1, 4096)
 
-COORDINATES: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
-    "half_pixel": lambda x, before, after: (x + _F(0.5)) * (_F(before) / _F(after)) - _F(0.5),
-    "pytorch_half_pixel": lambda x, before, after: (
-        (x + _F(0.5)) * (_F(before) / _F(after)) - _F(0.5) if after > 1 else np.zeros_like(x)
-    ),
-    "asymmetric": lambda x, before, after: x * (_F(before) / _F(after)),
-    "tf_half_pixel_for_nn": lambda x, before, after: (x + _F(0.5)) * (_F(before) / _F(after)),
-    "align_corners": lambda x, before, after: x * (_F(before - 1) / _F(max(after - 1, 1))),
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a coordinate follows from, as float32 numbers or as what calculates like them.
+
+    Attributes
+    ----------
+    before, after : np.float32
+        The extents of the input and the output.
+    inner : np.float32
+        before - 1.
+    gaps : np.float32
+        after - 1, but 1 at least.
+    several : np.float32
+        1, or 0 where the output has one row.
+    """
+
+    before: Any
+    after: Any
+    inner: Any
+    gaps: Any
+    several: Any
+
+
+COORDINATES: dict[str, Callable[[Any, Sizes], Any]] = {
+    "half_pixel": lambda x, of: (x + 0.5) * (of.before / of.after) - 0.5,
+    "pytorch_half_pixel": lambda x, of: ((x + 0.5) * (of.before / of.after) - 0.5) * of.several,
+    "asymmetric": lambda x, of: x * (of.before / of.after),
+    "tf_half_pixel_for_nn": lambda x, of: (x + 0.5) * (of.before / of.after),
+    "align_corners": lambda x, of: x * (of.inner / of.gaps),
 }
 
-ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round": np.rint,
-    "round_prefer_floor": lambda x: np.ceil(x - _F(0.5)),
-    "round_prefer_ceil": lambda x: np.floor(x + _F(0.5)),
-    "floor": lambda x: np.floor(x + _F(1e-5)),
-    "ceil": lambda x: np.ceil(x - _F(1e-5)),
-    "": lambda x: np.floor(x + _F(1e-5)),
+# what is added, and the function of numpy that then rounds
+ROUNDINGS: dict[str, tuple[float, str]] = {
+    "round": (0.0, "rint"),
+    "round_prefer_floor": (-0.5, "ceil"),
+    "round_prefer_ceil": (0.5, "floor"),
+    "floor": (1e-5, "floor"),
+    "ceil": (-1e-5, "ceil"),
 }
+
+
+def rounding_of(rounding: str, coordinates: str) -> tuple[float, str]:
+    """Return the entry of `ROUNDINGS` for a method, "" being TVM's choice."""
+    return ROUNDINGS[rounding or ("round" if coordinates == "align_corners" else "floor")]
 
 
 def tvm_rows(before: int, after: int, coordinates: str, rounding: str) -> np.ndarray:
@@ -51,10 +81,10 @@ def tvm_rows(before: int, after: int, coordinates: str, rounding: str) -> np.nda
     np.ndarray
         int32, of `after` elements.
     """
-    if not rounding and coordinates == "align_corners":
-        rounding = "round"
-    places = COORDINATES[coordinates](np.arange(after, dtype=_F), before, after)
-    return ROUNDINGS[rounding](places).clip(0, before - 1).astype(np.int32)
+    of = Sizes(*(_F(number) for number in (before, after, before - 1, max(after - 1, 1), min(after - 1, 1))))
+    places = COORDINATES[coordinates](np.arange(after, dtype=_F), of)
+    added, function = rounding_of(rounding, coordinates)
+    return getattr(np, function)(places + _F(added)).clip(0, before - 1).astype(np.int32)
 
 
 def layer_mode(sizes: Sequence[tuple[int, int]], rows: Sequence[np.ndarray]) -> tuple[str, str] | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
+from ..extents import Dim, Extent
 from ..registry import Refusal, converter
-from ..shuffles import Dim, Extent
 from .arith import axes_mask, binary, dtype_name, extent_of, reduce, refuse_arithmetic, unary
 from .limits import FLOATS, MAX_RANK, dtype_of, rank_of, static_shape
 

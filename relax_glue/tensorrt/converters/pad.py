@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from ..registry import Refusal, converter
 from ..slices import add_slice
-from .limits import extents, refuse_changed, refuse_tensors, shown, sizes_of
+from .limits import dims_of, refuse_tensors, shape_of, shown
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -27,16 +26,16 @@ def _accepts_pad(call: relax.Call) -> Refusal | str | None:
     mode = str(call.attrs.pad_mode)
     if mode not in _MODES:
         return f"pad mode {mode!r}; TensorRT has {', '.join(_MODES)}"
-    said = refuse_tensors(call, static=False) or refuse_changed(call)
+    said = refuse_tensors(call)
     if said is not None:
         return said
     limit = {"reflect": 1, "circular": 0}.get(mode)
     if limit is None:
         return None
-    known = extents(call.args[0].ty) or []
-    for axis, (extent, before, after) in enumerate(zip(known, *_widths(call), strict=True)):
+    for axis, (extent, before, after) in enumerate(zip(shape_of(call.args[0]), *_widths(call), strict=True)):
         wide = max(before, after)
-        if wide > 0 and not (isinstance(extent, tvm.tirx.IntImm) and wide <= int(extent) - limit):
+        # of a symbolic extent the model promises that it is large enough, as of an index that it is within bounds
+        if wide > 0 and isinstance(extent, int) and wide > extent - limit:
             return f"{mode} padding of ({before}, {after}) at axis {axis}, whose extent is {shown([extent])}"
     return None
 
@@ -51,4 +50,4 @@ def pad(network: Network, call: relax.Call) -> Any:
     if mode == "FILL":
         fill = network.constant(np.array(float(call.attrs.pad_value)).astype(str(call.ty.dtype)))
     start = [-width for width in before]
-    return add_slice(network, x, start, sizes_of(call), mode=mode, fill=fill)
+    return add_slice(network, x, start, dims_of(call), mode=mode, fill=fill)

@@ -1,8 +1,8 @@
 """Max and average pools over one to three spatial axes, in any layout.
 
 TensorRT's pool has no dilation, and its rounding up counts differently from TVM's. So sizes are always rounded
-down here, with as much padding at the end as the last window needs; a dilated pool is strided slices of the
-input, combined elementwise.
+down here, with as much padding at the end as the last window needs; where that is only known at run time, a slice
+layer pads. A dilated pool is strided slices of the input, combined elementwise.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
+from ..extents import Number
 from ..registry import Refusal, converter
-from ..slices import add_slice
-from .arith import binary, dtype_name, extent_of, open_dims, refuse_arithmetic
+from ..slices import add_slice, broadcast
+from .arith import binary, dtype_name, open_dims, refuse_arithmetic
 from .layouts import data_axes, from_layer, padded, refuse_layout, split_padding, to_layer
-from .limits import FLOATS
+from .limits import FLOATS, shape_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -32,10 +33,10 @@ _MAX_TAPS = 64
 
 @dataclass(frozen=True)
 class _Axis:
-    """One spatial axis of a pool. `extent` and `cells`, the input's and the result's, are -1 if symbolic."""
+    """One spatial axis of a pool. `extent` and `cells` are the input's and the result's."""
 
-    extent: int
-    cells: int
+    extent: Number
+    cells: Number
     window: int
     stride: int
     dilation: int
@@ -43,15 +44,24 @@ class _Axis:
     post: int
 
     @property
+    def is_symbolic(self) -> bool:
+        """Whether the sizes are only known at run time."""
+        return not (isinstance(self.extent, int) and isinstance(self.cells, int))
+
+    @property
+    def reach(self) -> Number:
+        """How many elements of the padded input the windows reach over."""
+        return (self.cells - 1) * self.stride + (self.window - 1) * self.dilation + 1
+
+    @property
     def overhang(self) -> int:
         """How far the last window reaches beyond the input."""
-        reach = (self.cells - 1) * self.stride + (self.window - 1) * self.dilation + 1
-        return reach - self.pre - self.extent
+        return self.reach - self.pre - self.extent
 
     @property
     def end(self) -> int:
         """The end padding with which rounding down yields `cells`."""
-        return self.post if self.extent < 0 else max(self.overhang, 0)
+        return self.post if self.is_symbolic else max(self.overhang, 0)
 
     @property
     def used(self) -> int:
@@ -61,11 +71,11 @@ class _Axis:
     @property
     def is_extended(self) -> bool:
         """Whether `ceil_mode` adds a window that reaches beyond the padding."""
-        return self.extent >= 0 and self.overhang > self.post
+        return not self.is_symbolic and self.overhang > self.post
 
     def taps(self) -> np.ndarray:
         """Return the input index of each tap, shape (cells, window)."""
-        starts = np.arange(self.cells) * self.stride - self.pre
+        starts = np.arange(int(self.cells)) * self.stride - self.pre
         return starts[:, None] + np.arange(self.window) * self.dilation
 
     def counts(self, with_padding: bool) -> np.ndarray:
@@ -94,9 +104,9 @@ def _axes(call: relax.Call) -> list[_Axis]:
     return [_Axis(*row) for row in zip(*columns, strict=True)]
 
 
-def _extents(expr: relax.Expr, layout: str, names: str) -> list[int]:
-    found = (extent_of(expr, layout.index(name)) for name in names)
-    return [-1 if extent is None else extent for extent in found]
+def _extents(expr: relax.Expr, layout: str, names: str) -> list[Number]:
+    known = shape_of(expr)
+    return [known[layout.index(name)] for name in names]
 
 
 def _accepts(call: relax.Call) -> Refusal | str | None:
@@ -108,25 +118,16 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
     refused = refuse_layout(attrs.layout, axes) or refuse_layout(attrs.out_layout or attrs.layout, axes)
     if refused is not None:
         return Refusal(refused, "convert the layout first")
-    found = _axes(call)
-    said_of = (_refuse_axis(axis) or _refuse_symbolic(axis, found, bool(attrs.ceil_mode)) for axis in found)
+    said_of = (_refuse_axis(axis, bool(attrs.ceil_mode)) for axis in _axes(call))
     return next((each for each in said_of if each is not None), None)
 
 
-def _refuse_symbolic(axis: _Axis, axes: list[_Axis], ceil_mode: bool) -> Refusal | None:
-    if axis.extent >= 0:
-        return None
-    if ceil_mode and (axis.stride > 1 or any(each.is_extended for each in axes)):
-        return Refusal("ceil_mode along a symbolic dimension", "bind the symbolic dimensions to numbers")
-    if any(each.dilation > 1 for each in axes):
-        return Refusal("a dilated pool of a symbolic dimension", "bind the symbolic dimensions to numbers")
-    return None
-
-
-def _refuse_axis(axis: _Axis) -> str | None:
+def _refuse_axis(axis: _Axis, ceil_mode: bool) -> str | None:
     """Refuse windows that no element of the input is in: what they yield is not defined."""
-    if axis.extent < 0:
-        empty = max(axis.pre, axis.post) >= axis.window
+    if axis.is_symbolic:
+        beyond = axis.post + (axis.stride - 1 if ceil_mode else 0)
+        empty = axis.dilation == 1 and max(axis.pre, beyond) >= axis.window
+        empty |= axis.dilation > 1 and max(axis.pre, beyond) > 0
     else:
         empty = bool((axis.counts(with_padding=False) == 0).any())
     if empty:
@@ -144,7 +145,9 @@ def pool(network: Network, call: relax.Call) -> Any:
     axes = _axes(call)
     x = to_layer(network, network.tensor(call.args[0]), attrs.layout, names)
     counts_padding = call.op.name in _AVERAGE and bool(attrs.count_include_pad)
-    if any(axis.dilation > 1 for axis in axes):
+    if bool(attrs.ceil_mode) and any(axis.is_symbolic and axis.stride > 1 for axis in axes):
+        out = _filled(network, x, axes, call.op.name in _MAX, counts_padding)
+    elif any(axis.dilation > 1 for axis in axes):
         out = _sliced(network, x, axes, call.op.name in _MAX, counts_padding)
     elif call.op.name in _MAX:
         out = _pooled(network, x, "MAX", axes)
@@ -181,10 +184,60 @@ def _with_zeros(network: Network, x: Any, axes: list[_Axis]) -> Any:
     return add_slice(network, x, start, size, mode="FILL", suffix="padded")
 
 
+def _filled(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:
+    """Pool the input cut and padded to what the windows reach over, whose size is only known at run time."""
+    if any(axis.dilation > 1 for axis in axes):
+        return _sliced(network, x, axes, is_max, counts_padding)
+    plain = [replace(axis, extent=axis.reach, pre=0, post=0) for axis in axes]
+    reached = _reached(network, x, axes, -math.inf if is_max else 0.0)
+    if is_max:
+        return _pooled(network, reached, "MAX", plain)
+    ones = _ones(network, x, axes, counts_padding)
+    counted = _reached(network, ones, _counting(axes, counts_padding), 0.0)
+    totals = (_pooled(network, each, "AVERAGE", plain, counts_padding=True) for each in (reached, counted))
+    return binary(network, "DIV", *totals)
+
+
+def _reached(network: Network, x: Any, axes: list[_Axis], value: float) -> Any:
+    """Cut and pad the input to what the windows reach over."""
+    fill = network.constant(np.full((), value).astype(dtype_name(x)))
+    start = (0, 0, *(-axis.pre for axis in axes))
+    size = (*open_dims(tuple(x.shape)[:2]), *(axis.reach for axis in axes))
+    return add_slice(network, x, start, size, mode="FILL", fill=fill, suffix="reached")
+
+
+def _counting(axes: list[_Axis], with_padding: bool) -> list[_Axis]:
+    """Return the axes of the tensor of ones whose windows count; padding that counts is part of it."""
+    return [replace(axis, pre=0) if with_padding else axis for axis in axes]
+
+
+def _ones(network: Network, x: Any, axes: list[_Axis], with_padding: bool) -> Any:
+    """Return ones in the place of what a divisor counts."""
+    one = network.constant(np.ones((1, 1, *(1 for _ in axes))).astype(dtype_name(x)))
+    extents = [axis.extent + (axis.pre + axis.post if with_padding else 0) for axis in axes]
+    return broadcast(network, one, [1, 1, *extents])
+
+
 def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_padding: bool) -> Any:
     """Combine, axis after axis, the slices that hold one tap of every window each."""
+    if is_max:
+        return _taps(network, x, axes, "MAX", -math.inf)
+    total = _taps(network, x, axes, "SUM", 0.0)
+    if any(axis.is_symbolic for axis in axes):
+        ones = _ones(network, x, axes, counts_padding)
+        return binary(network, "DIV", total, _taps(network, ones, _counting(axes, counts_padding), "SUM", 0.0))
+    counts = np.ones((1, 1, *(1 for _ in axes)))
+    for place, axis in enumerate(axes, start=2):
+        along = [1] * counts.ndim
+        along[place] = int(axis.cells)
+        counts = counts * axis.counts(counts_padding).reshape(along)
+    return binary(network, "DIV", total, network.constant(counts.astype(dtype_name(x))))
+
+
+def _taps(network: Network, x: Any, axes: list[_Axis], op: str, value: float) -> Any:
+    """Combine all taps of the windows, axis after axis; outside the input they are `value`."""
     shape = open_dims(x.shape)
-    fill = network.constant(np.full((), -math.inf if is_max else 0.0).astype(dtype_name(x)))
+    fill = network.constant(np.full((), value).astype(dtype_name(x)))
     for place, axis in enumerate(axes, start=2):
         start, stride = [0] * len(shape), [1] * len(shape)
         shape[place], stride[place] = axis.cells, axis.stride
@@ -194,12 +247,5 @@ def _sliced(network: Network, x: Any, axes: list[_Axis], is_max: bool, counts_pa
             parts.append(add_slice(network, x, start, shape, stride, mode="FILL", fill=fill, suffix="tap"))
         x = parts[0]
         for part in parts[1:]:
-            x = binary(network, "MAX" if is_max else "SUM", x, part)
-    if is_max:
-        return x
-    counts = np.ones((1, 1, *(1 for _ in axes)))
-    for place, axis in enumerate(axes, start=2):
-        along = [1] * counts.ndim
-        along[place] = axis.cells
-        counts = counts * axis.counts(counts_padding).reshape(along)
-    return binary(network, "DIV", x, network.constant(counts.astype(dtype_name(x))))
+            x = binary(network, op, x, part)
+    return x

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tvm import relax
 
 from ..registry import Refusal, converter
-from .arith import binary, extent_of, reduce, refuse_arithmetic, select, unary
-from .limits import FLOATS, INTS, NUMBERS, dtype_of, rank_of, static_shape
+from .arith import binary, reduce, refuse_arithmetic, select, unary
+from .counting import counted, extent_as
+from .limits import FLOATS, INTS, NUMBERS, dtype_of, rank_of, shape_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -44,12 +44,7 @@ def plain(network: Network, call: relax.Call) -> Any:
 
 
 def _accepts_mean(call: relax.Call) -> Refusal | None:
-    said = refuse_arithmetic(call, NUMBERS)
-    if said is not None or dtype_of(call.args[0]) in FLOATS:
-        return said
-    if any(extent_of(call.args[0], axis) is None for axis in _axes(call)):
-        return Refusal("an integer mean over a symbolic dimension", "bind the symbolic dimensions to numbers")
-    return None
+    return refuse_arithmetic(call, NUMBERS)
 
 
 @converter("relax.mean", accepts=_accepts_mean)
@@ -60,8 +55,8 @@ def mean(network: Network, call: relax.Call) -> Any:
         return x
     if dtype_of(call) in FLOATS:
         return reduce(network, "AVG", x, axes, keep, "")
-    count = math.prod(extent_of(call.args[0], axis) or 1 for axis in axes)
-    return binary(network, "DIV", reduce(network, "SUM", x, axes, keep), count, "")
+    total, known = reduce(network, "SUM", x, axes, keep), shape_of(call.args[0])
+    return binary(network, "DIV", total, extent_as(network, math.prod(known[axis] for axis in axes), total), "")
 
 
 def _accepts_spread(call: relax.Call) -> Refusal | None:
@@ -86,10 +81,6 @@ def _accepts_position(call: relax.Call) -> Refusal | None:
         return said
     if rank_of(call.args[0]) == 0:
         return Refusal("a scalar has no axis to search")
-    axis = call.attrs.axis
-    known = static_shape(call.args[0]) if axis is None else extent_of(call.args[0], int(axis))
-    if known is None:
-        return Refusal("the dimension to search is symbolic", "bind the symbolic dimensions to numbers")
     return None
 
 
@@ -99,16 +90,16 @@ def position(network: Network, call: relax.Call) -> Any:
 
     TensorRT's top-k gives no promise on which of several equals it finds, so it is not used here.
     """
-    x = network.tensor(call.args[0])
+    x, known = network.tensor(call.args[0]), shape_of(call.args[0])
     axis = call.attrs.axis
+    extent = math.prod(known) if axis is None else known[int(axis)]
     if axis is None:
-        x = network.reshape(x, (math.prod(x.shape),))
+        x = network.reshape(x, (extent,))
     axis = 0 if axis is None else int(axis) % len(x.shape)
-    extent = int(x.shape[axis])
     extreme = reduce(network, "MAX" if call.op.name == "relax.argmax" else "MIN", x, [axis])
-    places = np.arange(extent, dtype=dtype_of(call))
-    places = places.reshape([-1 if place == axis else 1 for place in range(len(x.shape))])
-    found = select(network, binary(network, "EQUAL", x, extreme), network.constant(places), extent - 1)
+    places = counted(network, extent, dtype_of(call), axis, len(x.shape))
+    last = extent_as(network, extent - 1, places)
+    found = select(network, binary(network, "EQUAL", x, extreme), places, last)
     keep = bool(call.attrs.keepdims)
     if keep and call.attrs.axis is None:
         found = reduce(network, "MIN", found, [axis])

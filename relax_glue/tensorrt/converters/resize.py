@@ -15,17 +15,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
+from ...ir.shapes import is_static, same
+from ..extents import Dim, Extent, Number, resolved
 from ..registry import Refusal, converter
-from ..shuffles import Dim, Extent, shape_tensor
-from .limits import FLOATS, MOVABLE, dtype_of, extents, numpy_of, refuse_tensors, static_shape
+from .limits import FLOATS, MOVABLE, dtype_of, numpy_of, rank_of, refuse_tensors, shape_of, shown
 from .nearest import COORDINATES, ROUNDINGS, layer_mode, tvm_rows
+from .rows import computed_rows
 
 if TYPE_CHECKING:
     from ..network import Network
 
+
+_FACTORS = tuple(2**power for power in range(6))
+_EXAMPLE = 8  # rows: more than any pattern of the factors needs
 _LAYOUTS = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 _SMOOTH = {
     "half_pixel": "HALF_PIXEL",
@@ -37,46 +41,40 @@ _SMOOTH = {
 
 def _spatial(call: relax.Call) -> list[int]:
     """Return the axes that are resized."""
-    rank = len(extents(call.ty) or [])
+    rank = rank_of(call)
     first = 1 if str(call.attrs.layout).endswith("C") else 2
     return list(range(first, first + rank - 2))
 
 
-def _sizes(call: relax.Call) -> list[tuple[int, int]] | None:
-    """Return (input, output) extents of the resized axes, or None when one is symbolic."""
-    given, wanted = extents(call.args[0].ty) or [], extents(call.ty) or []
-    pairs = [(given[axis], wanted[axis]) for axis in _spatial(call)]
-    if not all(isinstance(extent, tvm.tirx.IntImm) for pair in pairs for extent in pair):
-        return None
-    return [(int(before), int(after)) for before, after in pairs]
+def _sizes(call: relax.Call) -> list[tuple[Number, Number]]:
+    """Return (input, output) extents of the resized axes."""
+    given, wanted = shape_of(call.args[0]), shape_of(call)
+    return [(given[axis], wanted[axis]) for axis in _spatial(call)]
 
 
 def _accepts_resize(call: relax.Call) -> Refusal | str | None:
     method = str(call.attrs.method)
-    said = refuse_tensors(call, MOVABLE if method == "nearest_neighbor" else FLOATS, static=False, args=[0])
+    said = refuse_tensors(call, MOVABLE if method == "nearest_neighbor" else FLOATS, args=[0])
     if said is not None:
         return said
-    layouts = _LAYOUTS.get(len(extents(call.args[0].ty) or []), ())
+    layouts = _LAYOUTS.get(rank_of(call.args[0]), ())
     if str(call.attrs.layout) not in layouts:
         return f"the layout {call.attrs.layout}; it has to be one of {', '.join(layouts)}"
     if dtype_of(call.args[0]) != str(call.ty.dtype):
         return f"it also casts {dtype_of(call.args[0])} to {call.ty.dtype}"
-    sizes = _sizes(call)
-    if sizes is None:
-        return Refusal("the size is symbolic", "bind the symbolic dimensions to numbers")
     if method == "nearest_neighbor":
         return _refuse_nearest(call)
-    return _refuse_smooth(call, method, sizes)
+    return _refuse_smooth(call, method, _sizes(call))
 
 
 def _refuse_nearest(call: relax.Call) -> str | None:
     coordinates, rounding = str(call.attrs.coordinate_transformation_mode), str(call.attrs.rounding_method)
     if coordinates not in COORDINATES:
         return f"the coordinate mode {coordinates!r}"
-    return None if rounding in ROUNDINGS else f"the rounding method {rounding!r}"
+    return None if not rounding or rounding in ROUNDINGS else f"the rounding method {rounding!r}"
 
 
-def _refuse_smooth(call: relax.Call, method: str, sizes: Sequence[tuple[int, int]]) -> Refusal | str | None:
+def _refuse_smooth(call: relax.Call, method: str, sizes: Sequence[tuple[Number, Number]]) -> Refusal | str | None:
     coordinates = str(call.attrs.coordinate_transformation_mode)
     if method not in ("linear", "cubic"):
         return f"the method {method!r}"
@@ -84,7 +82,7 @@ def _refuse_smooth(call: relax.Call, method: str, sizes: Sequence[tuple[int, int
         return "cubic interpolation of three axes"
     if coordinates not in _SMOOTH:
         return Refusal(f"the coordinate mode {coordinates!r} with {method} interpolation", "use half_pixel")
-    if coordinates == "align_corners" and any(after == 1 for _, after in sizes):
+    if coordinates == "align_corners" and any(isinstance(after, int) and after == 1 for _, after in sizes):
         return "align_corners to an extent of 1, which divides by 0"
     return None
 
@@ -95,12 +93,9 @@ def resize(network: Network, call: relax.Call) -> Any:
     x = network.tensor(call.args[0])
     if str(call.attrs.method) != "nearest_neighbor":
         return _channels_first(network, call, x, _smooth)
-    mode, coordinates = str(call.attrs.rounding_method), str(call.attrs.coordinate_transformation_mode)
-    sizes = _sizes(call) or []
-    rows = [tvm_rows(before, after, coordinates, mode) for before, after in sizes]
-    found = layer_mode(sizes, rows)
+    found = _nearest_mode(call)
     if found is None or dtype_of(call.args[0]) not in FLOATS:
-        return _pick(network, x, _spatial(call), rows)
+        return _pick(network, call, x)
 
     def nearest(network: Network, call: relax.Call, x: Any, dims: Sequence[Dim]) -> Any:
         trt = network.trt
@@ -113,25 +108,57 @@ def resize(network: Network, call: relax.Call) -> Any:
     return _channels_first(network, call, x, nearest)
 
 
-def _pick(network: Network, x: Any, axes: Sequence[int], rows: Sequence[np.ndarray]) -> Any:
+def _nearest_mode(call: relax.Call) -> tuple[str, str] | None:
+    """Return the coordinate transformation and the rounding of the layer that picks TVM's rows, or None.
+
+    Symbolic extents are fine where one is the other times a power of two: every coordinate is exact then, and the
+    rows repeat, so that one size shows how it is for all of them.
+    """
+    coordinates, rounding = str(call.attrs.coordinate_transformation_mode), str(call.attrs.rounding_method)
+    sizes = [_example(before, after, coordinates) for before, after in _sizes(call)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return None
+    return layer_mode(known, [tvm_rows(before, after, coordinates, rounding) for before, after in known])
+
+
+def _example(before: Number, after: Number, coordinates: str) -> tuple[int, int] | None:
+    """Return extents whose rows are picked as those of all sizes are, the extents themselves if they are known."""
+    if isinstance(before, int) and isinstance(after, int):
+        return before, after
+    if coordinates == "align_corners":
+        return None
+    for factor in _FACTORS:
+        if same(after, before * factor):
+            return _EXAMPLE, _EXAMPLE * factor
+        # a single row is the first one, but not in the layer
+        if same(before, after * factor) and coordinates != "pytorch_half_pixel":
+            return _EXAMPLE * factor, _EXAMPLE
+    return None
+
+
+def _pick(network: Network, call: relax.Call, x: Any) -> Any:
     """Gather the rows of each axis; an axis that stays as it is needs no layer."""
-    for axis, chosen in zip(axes, rows, strict=True):
-        if chosen.size == x.shape[axis] and (chosen == np.arange(chosen.size)).all():
-            continue
-        x = network.name(network.net.add_gather(x, network.constant(chosen), axis), f"axis{axis}").get_output(0)
+    coordinates, rounding = str(call.attrs.coordinate_transformation_mode), str(call.attrs.rounding_method)
+    for axis, (before, after) in zip(_spatial(call), _sizes(call), strict=True):
+        if isinstance(before, int) and isinstance(after, int):
+            rows = tvm_rows(before, after, coordinates, rounding)
+            if before == after and (rows == np.arange(after)).all():
+                continue
+            chosen = network.constant(rows)
+        else:
+            chosen = computed_rows(network, before, after, coordinates, rounding)
+        x = network.name(network.net.add_gather(x, chosen, axis), f"axis{axis}").get_output(0)
     return x
 
 
 def _channels_first(network: Network, call: relax.Call, x: Any, add: Any) -> Any:
-    known = extents(call.ty) or []
-    given = extents(call.args[0].ty) or []
+    known, given = shape_of(call), shape_of(call.args[0])
     rank = len(known)
     last = str(call.attrs.layout).endswith("C")
     perm = [0, rank - 1, *range(1, rank - 1)] if last else list(range(rank))
-    dims: list[Dim] = []
-    for place, axis in enumerate(perm):
-        number = known[axis] if isinstance(known[axis], tvm.tirx.IntImm) else given[axis]
-        dims.append(int(number) if isinstance(number, tvm.tirx.IntImm) else Extent(place))
+    kept = [not isinstance(extent, int) and same(extent, given[axis]) for axis, extent in enumerate(known)]
+    dims: list[Dim] = [Extent(place) if kept[axis] else known[axis] for place, axis in enumerate(perm)]
     if not last:
         return add(network, call, x, dims)
     resized = add(network, call, network.transpose(x, perm), dims)
@@ -153,12 +180,12 @@ def _smooth(network: Network, call: relax.Call, x: Any, dims: Sequence[Dim]) -> 
 
 
 def _resize_layer(network: Network, x: Any, dims: Sequence[Dim]) -> Any:
-    static = [dim for dim in dims if isinstance(dim, int)]
+    static = [dim for dim in resolved(dims, tuple(x.shape)) if isinstance(dim, int)]
     if len(static) == len(dims):
         layer = network.net.add_resize(x)
         layer.shape = static
         return layer
-    size = shape_tensor(network, x, dims)
+    size = network.extents.vector(dims, x)
     layer = network.net.add_resize(x)
     layer.set_input(1, size)
     return layer
@@ -169,19 +196,18 @@ _PADDING = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}
 
 
 def _accepts_grid_sample(call: relax.Call) -> Refusal | str | None:
-    said = refuse_tensors(call, FLOATS, static=False)
+    said = refuse_tensors(call, FLOATS)
     if said is not None:
         return said
-    if str(call.attrs.layout) != "NCHW" or len(extents(call.args[0].ty) or []) != 4:
-        return f"the layout {call.attrs.layout} of rank {len(extents(call.args[0].ty) or [])}; it has to be NCHW"
+    if str(call.attrs.layout) != "NCHW" or rank_of(call.args[0]) != 4:
+        return f"the layout {call.attrs.layout} of rank {rank_of(call.args[0])}; it has to be NCHW"
     if str(call.attrs.method) not in _SAMPLING or str(call.attrs.padding_mode) not in _PADDING:
         return f"the method {call.attrs.method!r} with the padding mode {call.attrs.padding_mode!r}"
-    known = extents(call.args[0].ty) or []
-    lone = not all(isinstance(extent, tvm.tirx.IntImm) and int(extent) > 1 for extent in known[2:])
+    lone = not all(isinstance(extent, int) and extent > 1 for extent in shape_of(call.args[0])[2:])
     if str(call.attrs.padding_mode) == "reflection" and bool(call.attrs.align_corners) and lone:
         return "reflection between the corners of an extent that is 1 or symbolic"
-    grid = extents(call.args[1].ty) or []
-    if len(grid) != 4 or not isinstance(grid[1], tvm.tirx.IntImm) or int(grid[1]) != 2:
+    grid = shape_of(call.args[1])
+    if len(grid) != 4 or not isinstance(grid[1], int) or grid[1] != 2:
         return f"the grid is {call.args[1].ty}; it has to have its two coordinates along axis 1, as (N, 2, H, W)"
     if len({dtype_of(arg) for arg in call.args}) > 1:
         return f"the grid is {dtype_of(call.args[1])}, the data {dtype_of(call.args[0])}"
@@ -204,7 +230,9 @@ def _accepts_affine_grid(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call, FLOATS, args=[0])
     if said is not None:
         return said
-    size = (static_shape(call) or ())[2:]
+    size = shape_of(call)[2:]
+    if not is_static(size):
+        return Refusal(f"the grid has the symbolic size {shown(size)}", "bind the symbolic dimensions to numbers")
     if bool(call.attrs.align_corners) and min(size) < 2:
         return f"corners of a grid of {size}, which divides by 0"
     return None
@@ -214,11 +242,11 @@ def _accepts_affine_grid(call: relax.Call) -> Refusal | str | None:
 def affine_grid(network: Network, call: relax.Call) -> Any:
     """Multiply the matrices with the constant coordinates of a grid, x first, over -1 to 1."""
     theta = network.tensor(call.args[0])
-    shape = static_shape(call) or ()
+    shape = shape_of(call)
     align = bool(call.attrs.align_corners)
     axes = [np.linspace(-1, 1, size) if align else (2 * np.arange(size) + 1) / size - 1 for size in shape[2:]]
     rows = np.stack([*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(shape[2:])]).reshape(1, len(axes) + 1, -1)
     fixed = network.constant(rows.astype(numpy_of(call)))
     plain = network.trt.MatrixOperation.NONE
     layer = network.net.add_matrix_multiply(theta, plain, fixed, plain)
-    return network.reshape(network.name(layer).get_output(0), list(shape))
+    return network.reshape(network.name(layer).get_output(0), shape)

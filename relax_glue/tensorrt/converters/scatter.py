@@ -12,10 +12,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ...ir.shapes import same, same_shape
+from ..extents import Number
 from ..registry import Refusal, converter
 from ..slices import add_slice
+from .arith import open_dims
 from .indices import common_shape, coordinates, from_end, in_bounds, refuse_indices, wrapped
-from .limits import MAX_RANK, constant_of, dtype_of, refuse_tensors, static_shape
+from .limits import MAX_RANK, constant_of, dtype_of, refuse_tensors, shape_of, shown
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -37,16 +40,16 @@ def _accepts_scatter_elements(call: relax.Call) -> Refusal | str | None:
     said = _refuse_scatter(call)
     if said is not None:
         return said
-    shape = static_shape(call.args[0]) or ()
+    shape = shape_of(call.args[0])
     axis = int(call.attrs.axis) % len(shape)
     said = refuse_indices(call.args[1], [shape[axis]])
     if said is not None:
         return said
-    chosen = static_shape(call.args[1]) or ()
-    if chosen != static_shape(call.args[2]):
-        return f"the indices have the shape {chosen}, the updates {static_shape(call.args[2])}"
+    chosen = shape_of(call.args[1])
+    if not same_shape(chosen, shape_of(call.args[2])):
+        return f"the indices have the shape {shown(chosen)}, the updates {shown(shape_of(call.args[2]))}"
     for place, (extent, count) in enumerate(zip(shape, chosen, strict=True)):
-        if place != axis and count != extent:
+        if place != axis and not same(count, extent):
             return f"the indices have {count} rows at axis {place}, where the data has {extent}"
     array = constant_of(call.args[1])
     if array is not None and _repeats(np.moveaxis(wrapped(array, [shape[axis]]), axis, -1)):
@@ -65,7 +68,7 @@ def scatter_elements(network: Network, call: relax.Call) -> Any:
     """Overwrite one element for each index; a negative index counts from the end."""
     x = network.tensor(call.args[0])
     axis = int(call.attrs.axis) % len(x.shape)
-    indices = from_end(network, call.args[1], [int(x.shape[axis])])
+    indices = from_end(network, call.args[1], [shape_of(call.args[0])[axis]])
     layer = network.net.add_scatter(x, indices, network.tensor(call.args[2]), network.trt.ScatterMode.ELEMENT)
     layer.axis = axis
     return network.name(layer).get_output(0)
@@ -75,15 +78,15 @@ def _accepts_scatter_nd(call: relax.Call) -> Refusal | str | None:
     said = _refuse_scatter(call)
     if said is not None:
         return said
-    chosen = static_shape(call.args[1])
-    if not chosen:
-        return "the shape of the indices is not known, or they are a scalar"
-    extents = (static_shape(call.args[0]) or ())[: chosen[-1]]
+    depth = shape_of(call.args[1])[-1:]
+    if not depth or not isinstance(depth[0], int):
+        return "the indices are a scalar, or the extent of their last axis is not known"
+    extents = shape_of(call.args[0])[: depth[0]]
     said = refuse_indices(call.args[1], extents)
     array = constant_of(call.args[1])
     if said is not None or array is None:
         return said
-    rows = wrapped(array, extents).reshape(-1, chosen[-1])
+    rows = wrapped(array, extents).reshape(-1, depth[0])
     if len(np.unique(rows, axis=0)) < len(rows):
         return "an element is updated twice, and the order is not defined"
     return None
@@ -93,8 +96,8 @@ def _accepts_scatter_nd(call: relax.Call) -> Refusal | str | None:
 def scatter_nd(network: Network, call: relax.Call) -> Any:
     """Overwrite the slices that the last axis of the indices addresses, which are within bounds as in TVM."""
     x = network.tensor(call.args[0])
-    depth = (static_shape(call.args[1]) or (0,))[-1]
-    indices = in_bounds(network, call.args[1], [int(extent) for extent in x.shape[:depth]])
+    depth = shape_of(call.args[1])[-1]
+    indices = in_bounds(network, call.args[1], shape_of(call.args[0])[:depth])
     layer = network.net.add_scatter(x, indices, network.tensor(call.args[2]), network.trt.ScatterMode.ND)
     return network.name(layer).get_output(0)
 
@@ -107,7 +110,7 @@ def _accepts_index_put(call: relax.Call) -> Refusal | str | None:
         return said
     if not isinstance(call.args[1], relax.Tuple):
         return "the index tensors are not written as a tuple"
-    items, shape = list(call.args[1].fields), static_shape(call.args[0]) or ()
+    items, shape = list(call.args[1].fields), shape_of(call.args[0])
     if len(items) != len(shape):
         return f"{len(items)} index tensors for {len(shape)} axes"
     said_of = (refuse_indices(item, [extent]) for item, extent in zip(items, shape, strict=True))
@@ -115,26 +118,27 @@ def _accepts_index_put(call: relax.Call) -> Refusal | str | None:
     if said is not None:
         return said
     place = common_shape(items)
-    if place is None or len(place) >= MAX_RANK or static_shape(call.args[2]) != place:
-        return f"the values have the shape {static_shape(call.args[2])}, the indices {place}"
+    if place is None or len(place) >= MAX_RANK or not same_shape(shape_of(call.args[2]), place):
+        return f"the values have the shape {shown(shape_of(call.args[2]))}, the indices {shown(place)}"
     if dtype_of(call.args[0]) != dtype_of(call.args[2]):
         return f"the values are {dtype_of(call.args[2])}, the data {dtype_of(call.args[0])}"
     return _refuse_repeats([constant_of(item) for item in items], shape)
 
 
-def _refuse_repeats(arrays: list[np.ndarray | None], shape: tuple[int, ...]) -> str | None:
+def _refuse_repeats(arrays: list[np.ndarray | None], shape: list[Number]) -> str | None:
     known = [wrapped(array, [extent]) for array, extent in zip(arrays, shape, strict=True) if array is not None]
     if len(known) < len(arrays):
         return None
-    places = np.ravel_multi_index(tuple(np.broadcast_arrays(*known)), shape)
-    return "an element is written twice, and the order is not defined" if _repeats(places.reshape(1, -1)) else None
+    places = np.stack(np.broadcast_arrays(*known)).reshape(len(known), -1)
+    repeated = np.unique(places, axis=1).shape[1] < places.shape[1]
+    return "an element is written twice, and the order is not defined" if repeated else None
 
 
 @converter("relax.index_put", accepts=_accepts_index_put, glue=True)
 def index_put(network: Network, call: relax.Call) -> Any:
     """Overwrite the elements at coordinates, one index tensor for each axis; a negative one counts from the end."""
     x = network.tensor(call.args[0])
-    places = coordinates(network, list(call.args[1].fields), [int(extent) for extent in x.shape], from_end)
+    places = coordinates(network, list(call.args[1].fields), shape_of(call.args[0]), from_end)
     layer = network.net.add_scatter(x, places, network.tensor(call.args[2]), network.trt.ScatterMode.ND)
     return network.name(layer).get_output(0)
 
@@ -155,9 +159,11 @@ def _accepts_slice_scatter(call: relax.Call) -> Refusal | str | None:
     bounds = _range(call)
     if bounds is None:
         return Refusal("start, end or step is not a constant number", "fold the shape computation first")
-    shape = static_shape(call.args[0]) or ()
+    shape = shape_of(call.args[0])
     extent = shape[int(call.attrs.axis) % len(shape)]
     start, end, step = bounds
+    if not isinstance(extent, int):
+        return Refusal(f"the axis has the symbolic extent {extent}", "bind the symbolic dimensions to numbers")
     if not 0 <= start < end <= extent or step < 1:
         return f"the range {start}:{end}:{step} does not lie within 0:{extent}"
     return None
@@ -182,7 +188,8 @@ def _rows(network: Network, x: Any, axis: int, begin: int, end: int) -> Any | No
     if begin >= end:
         return None
     start = [begin if place == axis else 0 for place in range(len(x.shape))]
-    size = [end - begin if place == axis else int(extent) for place, extent in enumerate(x.shape)]
+    size = open_dims(x.shape)
+    size[axis] = end - begin
     return add_slice(network, x, start, size, suffix="kept")
 
 

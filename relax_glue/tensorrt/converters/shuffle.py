@@ -1,8 +1,7 @@
 """Reshapes and permutes: one shuffle layer, or none where the network can merge it into the one before it.
 
-Symbolic extents are taken as long as the input has them too, or only one is left over. Since the extents come
-from the type of the result, it makes no difference whether the target shape is written in the call or bound
-to a variable.
+Since the extents come from the type of the result, it makes no difference whether the target shape is written in
+the call or bound to a variable.
 """
 
 from __future__ import annotations
@@ -13,14 +12,23 @@ from tvm import relax
 
 from ...movement import layout_axes
 from ..registry import Refusal, converter
-from .limits import dims_of, refuse_dims, refuse_tensors, static_shape
+from .limits import dims_of, rank_of, refuse_tensors, shape_of
 
 if TYPE_CHECKING:
     from ..network import Network
 
 
-def _accepts_reshape(call: relax.Call) -> Refusal | None:
-    return refuse_tensors(call, static=False) or refuse_dims(call)
+def _accepts_reshape(call: relax.Call) -> Refusal | str | None:
+    return refuse_tensors(call) or _refuse_loss(call)
+
+
+def _refuse_loss(call: relax.Call) -> str | None:
+    """Refuse what is no reshape: squeeze of an axis whose extent is symbolic, which may not be 1."""
+    if call.op.name != "relax.squeeze" or call.attrs.axis is None:
+        return None
+    given = shape_of(call.args[0])
+    bad = [given[int(axis)] for axis in call.attrs.axis if given[int(axis)] != 1]
+    return f"it drops an axis of the extent {bad[0]}, which need not be 1" if bad else None
 
 
 @converter(
@@ -34,11 +42,11 @@ def _accepts_reshape(call: relax.Call) -> Refusal | None:
 )
 def reshape(network: Network, call: relax.Call) -> Any:
     """Keep the elements in order and give them the result's shape."""
-    return network.reshape(network.tensor(call.args[0]), dims_of(call) or [])
+    return network.reshape(network.tensor(call.args[0]), dims_of(call))
 
 
 def _accepts_permute(call: relax.Call) -> Refusal | None:
-    return refuse_tensors(call, static=False)
+    return refuse_tensors(call)
 
 
 @converter("relax.permute_dims", accepts=_accepts_permute, glue=True)
@@ -54,7 +62,7 @@ def permute_dims(network: Network, call: relax.Call) -> Any:
 def _accepts_layout_transform(call: relax.Call) -> Refusal | str | None:
     if layout_axes(call.attrs.index_map) is None:
         return f"the index map {call.attrs.index_map} is not a permutation of the axes"
-    return refuse_tensors(call, static=False)
+    return refuse_tensors(call)
 
 
 @converter("relax.layout_transform", accepts=_accepts_layout_transform, glue=True)
@@ -67,17 +75,17 @@ def _accepts_pixel_shuffle(call: relax.Call) -> Refusal | str | None:
     said = refuse_tensors(call)
     if said is not None:
         return said
-    rank = len(static_shape(call) or ())
+    rank = rank_of(call)
     return f"rank {rank} + 2 dimensions are needed in between, TensorRT has 8" if rank > 6 else None
 
 
 @converter("relax.nn.pixel_shuffle", accepts=_accepts_pixel_shuffle, glue=True)
 def pixel_shuffle(network: Network, call: relax.Call) -> Any:
     """Split the channels into (C, r, r), move the two r behind the extents they scale, and merge."""
-    *batch, channels, height, width = static_shape(call.args[0]) or ()
+    *batch, channels, height, width = shape_of(call.args[0])
     factor = int(call.attrs.upscale_factor)
     lead = len(batch)
     split = [*batch, channels // factor**2, factor, factor, height, width]
     perm = [*range(lead), *(lead + axis for axis in (0, 3, 1, 4, 2))]
     x = network.reshape(network.tensor(call.args[0]), split)
-    return network.shuffle(x, first=perm, dims=list(static_shape(call) or ()))
+    return network.shuffle(x, first=perm, dims=shape_of(call))

@@ -13,10 +13,10 @@ import numpy as np
 from tvm import relax
 
 from ...errors import ConversionError
+from ..extents import Extent
 from ..registry import Refusal, converter
-from ..shuffles import Extent
 from .arith import axes_mask, binary, extent_of, reduce, refuse_arithmetic, select
-from .limits import MAX_RANK, NUMBERS, dtype_of, rank_of, static_shape
+from .limits import MAX_RANK, NUMBERS, dtype_of, rank_of, shape_of, static_shape
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -26,10 +26,10 @@ _LAST_AXES = 4  # it searches one of the last four axes
 _MAX_COPIES = 64  # a running product and a search take this many times the memory of their input
 
 
-def _k(call: relax.Call) -> int:
-    """Return how many elements to keep: -1 stands for all."""
+def _k(call: relax.Call) -> int | None:
+    """Return how many elements to keep: -1 stands for all; None where that is not known."""
     k = int(call.attrs.k) if call.op.name == "relax.topk" else -1
-    return k if k >= 1 else extent_of(call.args[0], _axis(call)) or 1
+    return k if k >= 1 else extent_of(call.args[0], _axis(call))
 
 
 def _axis(call: relax.Call) -> int:
@@ -43,9 +43,9 @@ def _accepts_order(call: relax.Call) -> Refusal | str | None:
     if rank_of(call.args[0]) == 0:
         return "a scalar has no axis to sort"
     k, extent = _k(call), extent_of(call.args[0], _axis(call))
-    if extent is None:
-        return Refusal("the dimension to sort is symbolic", "bind the symbolic dimensions to numbers")
-    if k > extent:
+    if k is None:
+        return Refusal("all elements of a symbolic dimension in order", "bind the symbolic dimensions to numbers")
+    if extent is not None and k > extent:
         return f"k is {k} and the axis has {extent} elements"
     return f"{k} elements in order; TensorRT's top-k has {_MAX_K} at most" if k > _MAX_K else None
 
@@ -61,7 +61,7 @@ def _ordered(network: Network, call: relax.Call, largest: bool) -> tuple[Any, An
         swap[axis], swap[-1] = swap[-1], swap[axis]
         x, axis = network.transpose(x, swap), len(swap) - 1
     op = network.trt.TopKOperation.MAX if largest else network.trt.TopKOperation.MIN
-    layer = network.name(network.net.add_topk(x, op, _k(call), axes_mask([axis])))
+    layer = network.name(network.net.add_topk(x, op, _k(call) or 1, axes_mask([axis])))
     outputs = [layer.get_output(0), layer.get_output(1)]
     if swap is not None:
         outputs = [network.transpose(each, swap) for each in outputs]
@@ -126,15 +126,13 @@ def _accepts_scan(call: relax.Call) -> Refusal | str | None:
         return said
     if rank_of(call.args[0]) == 0:
         return "a scalar has no axis to run along"
-    if call.attrs.axis is None and static_shape(call.args[0]) is None:
-        return Refusal("the shape is symbolic, and there is no axis", "bind the symbolic dimensions to numbers")
     return _refuse_product(call) if call.op.name == "relax.cumprod" else None
 
 
 def _refuse_product(call: relax.Call) -> Refusal | str | None:
     flat = call.attrs.axis is None
-    extent = math.prod(static_shape(call.args[0]) or ()) if flat else extent_of(call.args[0], _axis(call))
-    if extent is None:
+    extent = math.prod(shape_of(call.args[0])) if flat else shape_of(call.args[0])[_axis(call)]
+    if not isinstance(extent, int):
         return Refusal("the dimension to run along is symbolic", "bind the symbolic dimensions to numbers")
     if extent > _MAX_COPIES:
         return f"a running product over {extent} elements; {_MAX_COPIES} at most"
@@ -147,7 +145,7 @@ def _scanned(network: Network, call: relax.Call) -> tuple[Any, int]:
     """Return the input in the dtype of the result, flat where there is no axis, and the axis."""
     x = network.cast(network.tensor(call.args[0]), dtype_of(call))
     if call.attrs.axis is None:
-        return network.reshape(x, (math.prod(x.shape),)), 0
+        return network.reshape(x, (math.prod(shape_of(call.args[0])),)), 0
     return x, _axis(call)
 
 

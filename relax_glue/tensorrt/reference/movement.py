@@ -1,4 +1,4 @@
-"""Layers that move data: shuffle, slice in every sample mode, concatenation, squeeze, identity, cast, constant."""
+"""Layers that move or make data: shuffle, slice in every sample mode, concatenation, squeeze, cast, constant, fill."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ def _constant(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     if not isinstance(weights, np.ndarray):
         raise TypeError(f"the {weights.dtype} weights of {layer.name} cannot be read back as numbers")
     return [weights.reshape(tuple(layer.shape)).copy()]
+
+
+def _fill(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
+    """Count: element i is the start plus the sum of step times index over the axes."""
+    if layer.operation.name != "LINSPACE":
+        raise ValueError(f"layer {layer.name} fills with {layer.operation.name}, which no converter asks for")
+    given = [*inputs, None, None, None][:3]
+    shape = tuple(layer.shape) if given[0] is None else tuple(int(extent) for extent in given[0])
+    start = layer.alpha if given[1] is None else given[1].reshape(())
+    steps = np.atleast_1d(layer.beta if given[2] is None else given[2])
+    places = np.indices(shape).astype(numpy_dtype(layer.to_type))
+    return [start + np.tensordot(steps, places, axes=1)]
 
 
 def _identity(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
@@ -112,6 +124,7 @@ def _dims(inputs: Arrays, number: int, dims: Any) -> list[int]:
 
 LAYERS: Mapping[str, Layer] = {
     "CONSTANT": Layer("IConstantLayer", _constant),
+    "FILL": Layer("IFillLayer", _fill),
     "IDENTITY": Layer("IIdentityLayer", _identity),
     "CAST": Layer("ICastLayer", _cast),
     "SHUFFLE": Layer("IShuffleLayer", _shuffle),

@@ -1,0 +1,280 @@
+"""Extents that are only known at run time, as TensorRT shape tensors.
+
+A symbolic extent of a Relax type is an expression over the extents of the region's inputs: `n`, `2 * n`,
+`(h - 1) // 2 + 1`. TensorRT computes such numbers on the host from shape tensors: int64 tensors of one element
+here, made by a shape layer of an input and elementwise layers, each expression once. A converter never does that
+by hand: it gives a `Dim` wherever a layer takes an extent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from ..errors import ConversionError
+
+if TYPE_CHECKING:
+    from .network import Network
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A dimension that is only known at run time: the extent of a layer's input at `axis`."""
+
+    axis: int
+
+
+# An extent of a Relax type: a number, or an expression of symbolic variables.
+Number: TypeAlias = int | tvm.ir.Expr
+
+# a number, the extent of the layer's own input, or an expression of a Relax type
+Dim: TypeAlias = Number | Extent
+
+# What TensorRT has as elementwise layers on shape tensors. Extents are never negative and neither is what divides
+# them, so the two kinds of division agree on them.
+_OPERATIONS: dict[str, str] = {
+    "Add": "SUM",
+    "Sub": "SUB",
+    "Mul": "PROD",
+    "FloorDiv": "FLOOR_DIV",
+    "Div": "DIV",
+    "Min": "MIN",
+    "Max": "MAX",
+}
+_REMAINDERS: dict[str, str] = {"FloorMod": "FLOOR_DIV", "Mod": "DIV"}
+
+# No extent reaches this: x[0:] along a symbolic axis has the extent min(INT64_MAX, n), which is n.
+_UNREACHED = 2**31
+
+
+def inexpressible(extent: Number) -> tvm.ir.Expr | None:
+    """Return the part of an extent that shape tensors cannot compute, or None where there is none."""
+    if isinstance(extent, int | tirx.IntImm | tirx.Var):
+        return None
+    if isinstance(extent, tirx.Cast):
+        return inexpressible(extent.value)
+    if _kind(extent) not in (*_OPERATIONS, *_REMAINDERS):
+        return extent
+    found = (inexpressible(part) for part in (extent.a, extent.b))
+    return next((part for part in found if part is not None), None)
+
+
+def _kind(extent: tvm.ir.Expr) -> str:
+    return type(extent).__name__
+
+
+@functools.cache
+def _analyzer() -> Analyzer:
+    # no facts about any model are ever added to it
+    return Analyzer()
+
+
+def simplified(extent: Number) -> Number:
+    """Return an extent in TVM's normal form, without bounds that no extent reaches; a number as int."""
+    if isinstance(extent, int):
+        return extent
+    found = _analyzer().simplify(_reachable(extent))
+    return int(found) if isinstance(found, tirx.IntImm) else found
+
+
+def _reachable(extent: tvm.ir.Expr) -> tvm.ir.Expr:
+    if isinstance(extent, tirx.Cast):
+        return _reachable(extent.value)
+    if _kind(extent) not in (*_OPERATIONS, *_REMAINDERS):
+        return extent
+    a, b = _reachable(extent.a), _reachable(extent.b)
+    if isinstance(extent, tirx.Min | tirx.Max):
+        sign = 1 if isinstance(extent, tirx.Min) else -1
+        for bound, other in ((a, b), (b, a)):
+            if isinstance(bound, tirx.IntImm) and sign * int(bound) >= _UNREACHED - 1:
+                return other
+    return type(extent)(a, b)
+
+
+def clamped(value: Number, low: Number, high: Number) -> Number:
+    """Return a number brought within low..high, as an expression where one of them is."""
+    if all(isinstance(each, int) for each in (value, low, high)):
+        return min(max(value, low), high)
+    return simplified(tirx.min(tirx.max(value, low), high))
+
+
+def _key(extent: Number) -> Hashable:
+    """Return what equal expressions have in common; variables are themselves, not their names."""
+    if isinstance(extent, int | tirx.IntImm):
+        return int(extent)
+    if isinstance(extent, tirx.Var):
+        return extent
+    if _kind(extent) in (*_OPERATIONS, *_REMAINDERS):
+        return _kind(extent), _key(extent.a), _key(extent.b)
+    raise ConversionError(f"the extent {extent} is no sum, product, quotient, remainder, minimum or maximum of extents")
+
+
+def _variables(extent: tvm.ir.Expr) -> list[tirx.Var]:
+    """Return the variables of an expression, one for each place where it stands."""
+    if isinstance(extent, tirx.Var):
+        return [extent]
+    return [] if isinstance(extent, tirx.IntImm) else [*_variables(extent.a), *_variables(extent.b)]
+
+
+class Extents:
+    """The shape tensors of one network.
+
+    Parameters
+    ----------
+    network : Network
+        The network; its inputs have to be made known by `define` and `define_later`.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._made: dict[Hashable, Any] = {}
+        self._known: dict[Hashable, Callable[[], Any]] = {}
+        self._later: dict[Hashable, Callable[[], Any]] = {}
+        self._compound: list[tvm.ir.Expr] = []
+
+    def define(self, extent: tvm.ir.Expr, tensor: Any, axis: int) -> None:
+        """Make known that the input `tensor` has a symbolic extent at `axis`."""
+        extent = simplified(extent)
+        if inexpressible(extent) is not None or isinstance(extent, int):
+            return
+        if _key(extent) in self._known:
+            return
+        self._known[_key(extent)] = lambda: self._picked(self._shape(tensor), axis)
+        if not isinstance(extent, tirx.Var):
+            self._compound.append(extent)
+
+    def define_later(self, extents: Sequence[tvm.ir.Expr], tensor: Callable[[], Any]) -> None:
+        """Make known that a vector holds these extents; it is made where one follows from no input."""
+        for place, extent in enumerate(extents):
+            self._later[_key(extent)] = functools.partial(self._picked_later, tensor, place)
+
+    def _picked_later(self, vector: Callable[[], Any], place: int) -> Any:
+        return self._picked(vector(), place)
+
+    def value(self, extent: Number) -> Any:
+        """Return an extent as an int64 shape tensor of one element.
+
+        Raises
+        ------
+        ConversionError
+            When it holds a variable that is no extent of the region's inputs, or an operation that TensorRT
+            lacks.
+        """
+        extent = simplified(extent)
+        key = _key(extent)
+        if key not in self._made:
+            self._made[key] = self._made_of(extent, key)
+        return self._made[key]
+
+    def vector(self, dims: Sequence[Dim], tensor: Any) -> Any:
+        """Return dims as an int64 shape tensor; `Extent(i)` is the extent of `tensor` at axis i."""
+        shape = tuple(tensor.shape)
+        parts: list[Any] = []
+        numbers: list[int] = []
+        whole = None
+        for dim in resolved(dims, shape):
+            if isinstance(dim, int):
+                numbers.append(dim)
+                continue
+            if numbers:
+                parts.append(self._numbers(numbers))
+                numbers = []
+            if isinstance(dim, Extent):
+                whole = self._shape(tensor) if whole is None else whole
+                parts.append(self._picked(whole, dim.axis))
+            else:
+                parts.append(self.value(dim))
+        if numbers:
+            parts.append(self._numbers(numbers))
+        return self.joined(parts)
+
+    def _made_of(self, extent: Number, key: Hashable) -> Any:
+        if isinstance(extent, int):
+            return self._numbers([extent])
+        if key in self._known:
+            return self._known[key]()
+        if isinstance(extent, tirx.Var):
+            return self._solved(extent)
+        a, b = self.value(extent.a), self.value(extent.b)
+        kind = _kind(extent)
+        if kind in _OPERATIONS:
+            return self._operation(_OPERATIONS[kind], a, b)
+        quotient = self._operation(_REMAINDERS[kind], a, b)
+        return self._operation("SUB", a, self._operation("PROD", quotient, b))
+
+    def _solved(self, variable: tirx.Var) -> Any:
+        """Return a variable that stands in an input's extent such as 2 * n + 1, by undoing what is done to it."""
+        for extent in self._compound:
+            if [found.same_as(variable) for found in _variables(extent)].count(True) != 1:
+                continue
+            found = self._undone(extent, variable, functools.partial(self.value, extent))
+            if found is not None:
+                return found()
+        if _key(variable) in self._later:
+            return self._later[_key(variable)]()
+        raise ConversionError(
+            f"the extent {variable} cannot be computed from the shapes of the region's inputs; give the region an "
+            f"input of which it is an extent"
+        )
+
+    def _undone(self, extent: tvm.ir.Expr, variable: tirx.Var, value: Callable[[], Any]) -> Callable[[], Any] | None:
+        """Return how `variable` follows from the value of `extent`; None where it does not."""
+        if extent.same_as(variable):
+            return value
+        inverse = {"Add": "SUB", "Sub": "SUM", "Mul": "FLOOR_DIV"}.get(_kind(extent))
+        if inverse is None:
+            return None
+        first = any(found.same_as(variable) for found in _variables(extent.a))
+        part, other = (extent.a, extent.b) if first else (extent.b, extent.a)
+        if not self._is_known(other) or (inverse == "FLOOR_DIV" and not isinstance(other, tirx.IntImm)):
+            return None
+        if _kind(extent) == "Sub" and not first:
+            return self._undone(part, variable, lambda: self._operation("SUB", self.value(other), value()))
+        return self._undone(part, variable, lambda: self._operation(inverse, value(), self.value(other)))
+
+    def _is_known(self, extent: tvm.ir.Expr) -> bool:
+        return all(_key(variable) in self._known for variable in _variables(extent))
+
+    # Layers
+
+    def _shape(self, tensor: Any) -> Any:
+        return self._network.name(self._network.net.add_shape(tensor), "shape").get_output(0)
+
+    def _picked(self, vector: Any, place: int) -> Any:
+        layer = self._network.net.add_slice(vector, (place,), (1,), (1,))
+        return self._network.name(layer, "extent").get_output(0)
+
+    def _numbers(self, numbers: Iterable[int]) -> Any:
+        return self._network.constant(np.array(list(numbers), dtype=np.int64))
+
+    def _operation(self, op: str, a: Any, b: Any) -> Any:
+        member = self._network.trt.ElementWiseOperation.__members__[op]
+        return self._network.name(self._network.net.add_elementwise(a, b, member), "extent").get_output(0)
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Return shape tensors one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        layer = self._network.net.add_concatenation(list(parts))
+        layer.axis = 0
+        return self._network.name(layer, "dims").get_output(0)
+
+
+def resolved(dims: Iterable[Dim], shape: Sequence[int]) -> list[Dim]:
+    """Return dims with what is known of the layer's input, whose shape is `shape`, put in as numbers."""
+    found: list[Dim] = []
+    for dim in dims:
+        if isinstance(dim, Extent):
+            found.append(int(shape[dim.axis]) if shape[dim.axis] >= 0 else dim)
+        elif isinstance(dim, tvm.tirx.IntImm):
+            found.append(int(dim))
+        else:
+            found.append(dim if isinstance(dim, int) else simplified(dim))
+    return found
