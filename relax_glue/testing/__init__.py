@@ -19,6 +19,7 @@ from relax_glue.testing.equivalence import (
     check_equivalent,
     check_many,
     check_pass,
+    check_signature,
     difference,
     evaluate,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "check_equivalent",
     "check_many",
     "check_pass",
+    "check_signature",
     "difference",
     "evaluate",
     "fuzz_examples",

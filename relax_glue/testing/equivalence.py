@@ -87,7 +87,9 @@ def check_many(pairs: Sequence[Pair]) -> None:
         For the first pair that is not equivalent.
     """
     for pair in pairs:
-        _check_signature(pair)
+        check_signature(pair)
+    if not pairs:
+        return
     machine = _compile_together(pairs)
     for index, pair in enumerate(pairs):
         arguments = [tvm.runtime.tensor(array) for array in pair.inputs]
@@ -158,8 +160,14 @@ def _failure(pair: Pair, reason: str) -> NotEquivalentError:
     )
 
 
-def _check_signature(pair: Pair) -> None:
-    """Raise unless both are well formed and take and return the same types."""
+def check_signature(pair: Pair) -> None:
+    """Check that two modules are well formed, and take and return the same types.
+
+    Raises
+    ------
+    NotEquivalentError
+        If they are not or do not; a result's type may say more than before.
+    """
     for name, module in (("before", pair.before), ("after", pair.after)):
         try:
             relax.analysis.well_formed(module)

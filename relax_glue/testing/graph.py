@@ -215,10 +215,14 @@ class Graph:
 
     def emit_cast(self, value: Value, ty: relax.TensorType) -> Value:
         """Bind a match_cast of a value to a type that holds for it."""
-        var = self._variable(ty)
-        self._bindings.append(relax.MatchCast(var, value.expr, ty))
-        self.values.append(describe(var, value.array))
+        self.values.append(describe(self.match_cast(value.expr, ty), value.array))
         return self.values[-1]
+
+    def match_cast(self, expr: relax.Expr, ty: relax.Type) -> relax.Var:
+        """Bind a match_cast of anything, such as a shape of which `ty` names the extents."""
+        var = self._variable(ty)
+        self._bindings.append(relax.MatchCast(var, expr, ty))
+        return var
 
     def constant(self, shape: Sequence[int], dtype: str) -> tuple[relax.Expr, Array]:
         """Make a constant of a static shape."""
