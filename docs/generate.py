@@ -1,56 +1,117 @@
-"""Writes docs/rules.md from the rules themselves.
+"""Writes docs/rules.md from the rules themselves, and docs/layers.md from what was counted.
 
 python docs/generate.py [--check]
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from guards import guards
+
 from relax_glue.passes import motion
-from relax_glue.pipeline import FAMILIES, SINK
+from relax_glue.pipeline import FAMILIES, LEGALITY, OFF_BY_DEFAULT, PIPELINE, SINK, TRANSFORMS
 from relax_glue.rewrite import Rule
+from relax_glue.transform import Transform
 
-TARGET = Path(__file__).with_name("rules.md")
+FOLDER = Path(__file__).parent
+COUNTED = FOLDER.parent / "benchmarks" / "results" / "layers.json"
 
-HEAD = """# The rules
+RULES_HEAD = """# The rules
 
-Made by `python docs/generate.py` from the rules themselves. `exact` keeps every bit; `float_reassoc` may change the
-last bits of float arithmetic and the sign of a zero that it gives; `nan_sensitive` may change what becomes of NaN,
-infinities and signed zeros, and is off unless asked for. A `fold` builds nothing new. Each rule can be left out by
-its name: `relax_glue.optimize(mod, disable=["slice-of-concat"])`.
+Made by `python docs/generate.py` from the rules themselves: the guards are the reasons that their code gives when it
+declines. [catalogue.md](catalogue.md) says what becomes of each rule of the project's catalogue, whose numbers (S04)
+stand behind the rules here.
+
+`exact` keeps every bit; `float_reassoc` may change the last bits of float arithmetic and the sign of a zero that it
+gives; `nan_sensitive` may change what becomes of NaN, infinities and signed zeros, and is off unless asked for. A
+`fold` builds nothing new. `legality` marks what TensorRT needs to take a model at all
+(`relax_glue.pipeline.LEGALITY`); all else makes the network smaller.
+
+Each rule and each pass can be left out by its name: `relax_glue.optimize(mod, disable=["slice-of-concat"])`. Where a
+rule fired, and why it did not elsewhere: `relax_glue.explain(mod, rules="slice-of-concat")`, or
+`python -m relax_glue explain MODEL --rule slice-of-concat`.
+"""
+
+LAYERS_HEAD = """# Layers
+
+Made by `python docs/generate.py` from [layers.json](../benchmarks/results/layers.json), which `python
+benchmarks/layers.py` writes. Counted in the network definitions, before TensorRT fuses anything: all layers but
+constants, and of them those that only move data (shuffle, slice, concatenation, gather). "Before" is the module as
+imported, partitioned without any rule and built by the converters of relax_glue; "after" is `relax_glue.optimize`; the
+last is what TensorRT's own ONNX parser makes of the same file, where there is one.
 """
 
 
-def text() -> str:
-    """Return the page."""
-    lines = [HEAD]
-    for name, rules in FAMILIES.items():
-        lines += [
-            f"## {name}",
-            "",
-            "| rule | what it does | soundness | kind | only where | source |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [_row(rule) for rule in rules]
-        lines.append("")
-    lines += [f"## {SINK}", "", *(motion.__doc__ or "").strip().splitlines(), ""]
+def rules_text() -> str:
+    """Return the page of rules."""
+    lines = [RULES_HEAD, "## The order", ""]
+    for number, step in enumerate(PIPELINE, 1):
+        lines.append(f"{number}. {', '.join(step.passes)}: {step.reason}.")
+    lines.append("")
+    for name in dict.fromkeys([*(n for step in PIPELINE for n in step.passes), *FAMILIES, *TRANSFORMS]):
+        lines += _pass(name)
     return "\n".join(lines)
 
 
-def _row(rule: Rule) -> str:
-    guards = []
-    if rule.producers:
-        guards.append("operand 0 from " + ", ".join(p.removeprefix("relax.") for p in rule.producers))
-    if rule.single_use:
-        guards.append("single use of operand " + ", ".join(map(str, rule.single_use)))
-    doc = (rule.apply.__doc__ or "").strip().split("\n")[0]
-    equation = f"`{rule.equation}`".replace("|", "\\|")
-    return f"| {rule.name} | {equation} {doc} | {rule.soundness} | {rule.kind} | {'; '.join(guards)} | {rule.source} |"
+def _pass(name: str) -> Iterator[str]:
+    marks = [mark for mark, names in (("legality", LEGALITY), ("off by default", OFF_BY_DEFAULT)) if name in names]
+    yield f"## {name} ({', '.join(marks)})" if marks else f"## {name}"
+    yield ""
+    for rule in FAMILIES.get(name, ()):
+        yield from _entry(rule, f"{rule.soundness}, {rule.kind}", guards(rule), rule.apply.__doc__)
+    for transform in TRANSFORMS.get(name, ()):
+        what = f"{transform.soundness}, no rule: a whole block or function"
+        yield from _entry(transform, what, transform.guards, transform.purpose)
+    if name == SINK:
+        yield from (*(motion.__doc__ or "").strip().splitlines(), "")
 
+
+def _entry(
+    rule: Rule | Transform, what: str, declines: tuple[str, ...] | list[str], purpose: str | None
+) -> Iterator[str]:
+    legality = ", legality" if rule.name in LEGALITY else ""
+    yield f"### {rule.name}"
+    yield ""
+    yield f"`{rule.equation}`"
+    yield ""
+    yield " ".join((purpose or "").strip().split("\n\n")[0].split())
+    yield ""
+    yield f"- {what}{legality}; {rule.source}"
+    if declines:
+        yield f"- declines: {'; '.join(declines)}"
+    yield ""
+
+
+def layers_text() -> str:
+    """Return the page of layers."""
+    found = json.loads(COUNTED.read_text())
+    lines = [
+        LAYERS_HEAD,
+        f"TVM {found['tvm']}, {found['tensorrt']}.",
+        "",
+        "| model | regions: before, after | layers: before, after, parser | of them moving: before, after, parser |",
+        "|---|---|---|---|",
+    ]
+    for row in found["models"]:
+        kinds = [row["imported"], row["optimized"], row.get("parser")]
+        layers, moving = (
+            ", ".join("-" if kind is None else str(kind[key]) for kind in kinds) for key in ("layers", "moving")
+        )
+        regions = ", ".join(str(kind["regions"]) for kind in kinds[:2])
+        lines.append(f"| {row['model']} ({row['source']}) | {regions} | {layers} | {moving} |")
+    return "\n".join([*lines, ""])
+
+
+PAGES = {"rules.md": rules_text, "layers.md": layers_text}
 
 if __name__ == "__main__":
+    pages = {FOLDER / name: text() for name, text in PAGES.items()}
     if "--check" in sys.argv[1:]:
-        sys.exit(0 if TARGET.read_text() == text() else f"{TARGET.name} is out of date: run python docs/generate.py")
-    TARGET.write_text(text())
+        stale = [page.name for page, text in pages.items() if not page.exists() or page.read_text() != text]
+        sys.exit(f"out of date: {', '.join(stale)}; run python docs/generate.py" if stale else 0)
+    for page, text in pages.items():
+        page.write_text(text)

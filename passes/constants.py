@@ -55,6 +55,7 @@ def fold_constants(
     allowed = check_soundness(soundness)
 
     def apply(node: Node, graph: Graph) -> Replacement | Decline:
+        """Compute a call of constants in numpy, in the declared dtype, or one that reads only the shape of x."""
         if any(v.op != "constant" for v in node.inputs) and not _reads_shape_only(node):
             return NOT_CONSTANT
         if integers_only and not _is_integral(node):
@@ -104,6 +105,7 @@ def _operands(node: Node) -> list[np.ndarray | tuple[np.ndarray, ...] | None]:
 
 
 def _empty(node: Node, graph: Graph) -> Replacement | Decline:
+    """Write a result without elements as a constant: TensorRT takes no empty tensor, and nothing is computed."""
     whole = not isinstance(node.ty, relax.TupleType)
     values = [node.value] if whole else [Value(node, k) for k in range(len(node.ty.fields))]
     if any(not is_static(v.shape) or v.dtype is None for v in values):

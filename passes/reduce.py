@@ -157,6 +157,7 @@ def _axes_before(x: Value, view: Reshape, axes: Sequence[int]) -> tuple[int, ...
 
 
 def _reduction_of_reshape(node: Node, graph: Graph) -> Replacement | Decline:
+    """Reduce the operand of the reshape over the axes that it had before."""
     view, x = node.inputs[0].node.view, node.inputs[0].node.inputs[0]
     if not isinstance(view, Reshape) or x.shape is None:
         return NO_SHAPE

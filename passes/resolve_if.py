@@ -24,8 +24,34 @@ from relax_glue.evaluate.extents import ExtentArithmetic
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.blocks import branches_of, is_closed, join_dataflow_blocks, rebranched
 from relax_glue.ir.rename import rename
+from relax_glue.rewrite import EXACT
+from relax_glue.transform import Transform
 
 from .empty_guard import equally_empty, is_total
+
+RESOLVE = Transform(
+    name="resolve-if",
+    equation="if known then f(x) else g(x) -> f(x)",
+    guards=(
+        "the condition is not constant, and neither it nor its opposite is proved of the extents",
+        "a cast in the branch that can fail, or that defines a symbol, stays",
+    ),
+    purpose="The branch that is taken joins the dataflow around it, and its operators the region there.",
+    soundness=EXACT,
+    source="a YOLOv5 traced with its post-processing",
+)
+DROP_GUARD = Transform(
+    name="drop-empty-guard",
+    equation="if numel(x) == 0 then empty else f(x) -> f(x)",
+    guards=(
+        "where the guard holds, both branches are not proved to give tensors without elements of one type and shape",
+        "an operator of f is not known to be defined on empty tensors (passes/empty_guard.py)",
+        "f calls a function or a kernel, or holds a cast that can fail",
+    ),
+    purpose="A guard that guards nothing cuts the model in two.",
+    soundness=EXACT,
+    source="a YOLOv5 traced with its post-processing",
+)
 
 Condition = Any  # a bool where it is known, what it is of the symbols, or None where it is not known
 

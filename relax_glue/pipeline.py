@@ -31,6 +31,7 @@ from .passes import (
     pool,
     reshape,
     resize,
+    resolve_if,
     shapes,
     split,
     stack_reduce,
@@ -99,8 +100,13 @@ the layers three models are 1 to 5 % slower, since TensorRT chooses layouts itse
 TensorRT-RTX builds a wrong engine from a network that is right when evaluated layer by layer.
 """
 
-TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
-    {"ConvertToDataflow": dataflow.OPEN, "FoldShapes": symbols.BIND, SINK: motion.SINK}
+TRANSFORMS: Mapping[str, tuple[Transform, ...]] = MappingProxyType(
+    {
+        "ConvertToDataflow": (dataflow.OPEN,),
+        "FoldShapes": (symbols.BIND,),
+        "ResolveIf": (resolve_if.RESOLVE, resolve_if.DROP_GUARD),
+        SINK: (motion.SINK,),
+    }
 )
 """What passes of the pipeline do that is no rule, by the name of the pass."""
 
@@ -160,7 +166,7 @@ def improvements() -> list[str]:
 
 def rules_of_passes() -> dict[str, list[Rule | Transform]]:
     """Return what can be told of by `explain`, by the name of the pass: rules, and the motion of permutes."""
-    return {**{name: list(rules) for name, rules in FAMILIES.items()}, SINK: [motion.SINK]}
+    return {**{name: list(rules) for name, rules in FAMILIES.items()}, SINK: list(TRANSFORMS[SINK])}
 
 
 def check_rules(rules: bool | str | Iterable[str]) -> dict[str, list[Rule | Transform]]:

@@ -12,23 +12,27 @@ import pytest
 import tvm
 
 from relax_glue import passes
-from relax_glue.pipeline import FAMILIES, PIPELINE
+from relax_glue.pipeline import FAMILIES, LEGALITY, OFF_BY_DEFAULT, PIPELINE, TRANSFORMS
 from relax_glue.rewrite import EXACT, FLOAT_REASSOC, FOLD, MOTION, NAN_SENSITIVE, REWRITE, Rule
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = [rule for rules in FAMILIES.values() for rule in rules]
 
 
-def script(path: Path) -> ModuleType:
+def script(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a script as Python runs it: with its folder among those that are searched."""
+    monkeypatch.syspath_prepend(str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_page_of_rules_is_up_to_date() -> None:
-    page = script(ROOT / "docs" / "generate.py")
-    assert page.TARGET.read_text() == page.text(), "run python docs/generate.py"
+@pytest.mark.parametrize("page", ["rules.md", "layers.md"])
+def test_a_generated_page_is_up_to_date(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = script(ROOT / "docs" / "generate.py", monkeypatch)
+    assert set(generate.PAGES) == {"rules.md", "layers.md"}
+    assert (ROOT / "docs" / page).read_text() == generate.PAGES[page](), "run python docs/generate.py"
 
 
 def test_every_package_is_installed() -> None:
@@ -44,6 +48,15 @@ def test_every_family_of_the_pipeline_is_a_pass_and_the_other_way_round() -> Non
     assert all(isinstance(getattr(passes, name)(), tvm.transform.Pass) for name in passes.__all__)
 
 
+def test_every_pass_of_the_pipeline_tells_what_it_does() -> None:
+    in_pipeline = {name for step in PIPELINE for name in step.passes}
+    assert in_pipeline == {*FAMILIES, *TRANSFORMS}
+    transforms = [t for found in TRANSFORMS.values() for t in found]
+    assert len({t.name for t in transforms}) == len(transforms)
+    assert all("->" in t.equation and t.guards and t.purpose and t.source for t in transforms)
+    assert {*in_pipeline, *(r.name for r in RULES)} >= LEGALITY and in_pipeline >= OFF_BY_DEFAULT
+
+
 def test_rules_have_one_name_each() -> None:
     by_name: dict[str, Rule] = {}
     for rule in RULES:
@@ -54,6 +67,7 @@ def test_rules_have_one_name_each() -> None:
 def test_a_rule_says_what_it_is(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
     assert "->" in rule.equation and rule.source
+    assert rule.apply.__doc__, "a sentence that says what it is for"
     assert rule.soundness in (EXACT, FLOAT_REASSOC, NAN_SENSITIVE) and rule.kind in (FOLD, REWRITE, MOTION)
     operators = set(map(str, tvm.ir.Op.list_op_names())) | {"match_cast"}
     assert set(rule.roots) <= operators, sorted(set(rule.roots) - operators)
