@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from ..inline import inline
 from ..ir import map_functions
 from ..passes import ConvertToDataflow
+from ..ir.rename import rename
 from ..region_function import is_region
 from .copies import copied
 from .kernels import GpuKernels
@@ -24,6 +25,7 @@ from .outline import (
     make_function,
     parameters,
     seen_outside,
+    shape_is_known,
     typed,
     without_dataflow,
 )
@@ -63,7 +65,7 @@ def place_on_host(mod: tvm.IRModule, target: tvm.target.Target, missing: Missing
     placed = map_functions(mod, placer.function)
     if not placer.added:
         return mod
-    for var, function in _without_regions(mod, placer.added).items():
+    for var, function in placer.added.items():
         placed.update_func(var, function)
     return _without_unused_regions(placed)
 
@@ -77,15 +79,13 @@ def _is_host(function: relax.Function) -> bool:
     return function.attrs is not None and HOST in function.attrs
 
 
-def _without_regions(
-    mod: tvm.IRModule, functions: dict[tvm.ir.GlobalVar, relax.Function]
-) -> dict[tvm.ir.GlobalVar, relax.Function]:
-    """Put the operators of regions into the functions that call them."""
-    regions = {var: f for var, f in mod.functions_items() if is_region(f)}
+def _without_regions(mod: tvm.IRModule, function: relax.Function) -> relax.Function:
+    """Put the operators of the regions that a function calls into it."""
+    regions = {var: mod[var] for var in relax.analysis.all_global_vars(function) if is_region(mod[var])}
     if not regions:
-        return functions
-    flat = inline(ConvertToDataflow()(tvm.IRModule({**functions, **regions})))
-    return {var: flat[var.name_hint] for var in functions}
+        return function
+    var = tvm.ir.GlobalVar(str(function.attrs["global_symbol"]))
+    return inline(ConvertToDataflow()(tvm.IRModule({var: function, **regions})))[var.name_hint]
 
 
 def _without_unused_regions(mod: tvm.IRModule) -> tvm.IRModule:
@@ -100,6 +100,7 @@ class _Placer:
 
     def __init__(self, mod: tvm.IRModule, judge: Judge) -> None:
         self.added: dict[tvm.ir.GlobalVar, relax.Function] = {}
+        self._mod = mod
         self._judge = judge
         self._taken = {var.name_hint for var in mod.get_global_vars()}
         self._names: Iterator[str] = iter(())
@@ -117,7 +118,8 @@ class _Placer:
         body = self._sequence(plain.body, scope)
         if len(self.added) == before:
             return function
-        made = relax.Function(plain.params, body, plain.ret_ty, plain.is_pure, plain.attrs, plain.span)
+        result = seen_outside(body.ty, scope)
+        made = relax.Function(plain.params, body, result, plain.is_pure, plain.attrs, plain.span)
         alone = ConvertToDataflow()(tvm.IRModule({var: made}))
         return alone[var]
 
@@ -126,17 +128,18 @@ class _Placer:
         groups = host_groups(steps, self._judge)
         of_group = {step: number for number, group in enumerate(groups) for step in group}
         bindings: list[relax.Binding] = []
+        renamed: dict[relax.Expr, relax.Expr] = {}
         known = set(scope)
         for unit in _in_order(steps, of_group):
             if unit[0] in of_group:
                 others = [step for step in steps if of_group.get(step) != of_group[unit[0]]]
-                self._call_host(unit, boundary(unit, others, seq.body), bindings)
+                renamed.update(self._call_host(unit, boundary(unit, others, seq.body), bindings))
             else:
                 bindings.append(self._on_gpu(unit[0].binding, known))
             known.update(s for step in unit for s in step.defines)
         made = relax.SeqExpr([relax.BindingBlock(bindings)] if bindings else [], seq.body)
         relax.expr._update_type(made, seq.ty)
-        return made
+        return rename(made, renamed)
 
     def _on_gpu(self, binding: relax.Binding, scope: Collection[tirx.Var]) -> relax.Binding:
         """Look for parts of the host inside the branches of a step of the GPU."""
@@ -148,31 +151,42 @@ class _Placer:
         relax.expr._update_type(made, value.ty)
         return relax.VarBinding(binding.var, made)
 
-    def _call_host(self, members: Sequence[Step], border: Boundary, bindings: list[relax.Binding]) -> None:
-        """Make a function of the host, and call it."""
+    def _call_host(
+        self, members: Sequence[Step], border: Boundary, bindings: list[relax.Binding]
+    ) -> dict[relax.Var, relax.Var]:
+        """Make a function of the host, and call it; return the variables that other ones take the places of."""
         name = self._fresh_name()
-        function = _host_function(members, border, name)
+        function = _without_regions(self._mod, _host_function(members, border, name))
         var = tvm.ir.GlobalVar(name)
         relax.expr._update_type(var, function.ty)
         self.added[var] = function
         inside = {s for step in members for s in step.defines}
-        types = [_known_before(var.ty, inside) for var in border.outputs]
-        if border.yielded:
-            types.append(relax.ShapeType(ndim=len(border.yielded)))
+        outputs = [_output_type(v.ty, *types) for v, *types in zip(border.outputs, *result_types(function))]
+        shape = [relax.ShapeType(ndim=len(border.yielded))] if border.yielded else []
+        types = [_known_before(ty, inside) for ty in outputs] + shape
         call = relax.call_pure_packed(name, *arguments(border), ty_args=relax.TupleType(types))
         result = bind(bindings, typed(call), name)
         if border.yielded:
-            shape = bind(bindings, typed(relax.TupleGetItem(result, len(border.outputs))), f"{name}_symbols")
-            cast = relax.ShapeType(list(border.yielded))
-            bindings.append(relax.MatchCast(relax.Var(f"{name}_extents", cast), shape, cast))
-        for index, output in enumerate(border.outputs):
+            symbols = bind(bindings, typed(relax.TupleGetItem(result, len(outputs))), f"{name}_symbols")
+            self._cast(symbols, relax.ShapeType(list(border.yielded)), bindings)
+        renamed = {}
+        for index, (output, ty) in enumerate(zip(border.outputs, outputs, strict=True)):
             item = bind(bindings, typed(relax.TupleGetItem(result, index)), f"{output.name}_host")
-            known = _known_after(output.ty)
-            if not tvm_ffi.structural_equal(item.ty, known):
-                cast = relax.Var(f"{output.name}_cast", known)
-                bindings.append(relax.MatchCast(cast, item, known))
-                item = cast
-            bindings.append(relax.VarBinding(output, copied(item, bindings)))
+            value = copied(self._cast(item, ty, bindings), bindings)
+            if ty.same_as(output.ty):
+                bindings.append(relax.VarBinding(output, value))
+            else:
+                renamed[output] = bind(bindings, value, output.name)
+        return renamed
+
+    @staticmethod
+    def _cast(value: relax.Var, ty: relax.Type, bindings: list[relax.Binding]) -> relax.Var:
+        """Tell the caller the extents of a value that comes from the host."""
+        if tvm_ffi.structural_equal(value.ty, ty):
+            return value
+        cast = relax.Var(f"{value.name}_cast", ty)
+        bindings.append(relax.MatchCast(cast, value, ty))
+        return cast
 
     def _fresh_name(self) -> str:
         name = next(name for name in self._names if name not in self._taken)
@@ -212,6 +226,25 @@ def _known_before(ty: relax.Type, inside: Collection[tirx.Var]) -> relax.Type:
     return seen_outside(ty, set(relax.analysis.tir_vars_in_type(ty)) - set(inside))
 
 
-def _known_after(ty: relax.Type) -> relax.Type:
-    """Return the type of an output when all symbols are known."""
-    return seen_outside(ty, relax.analysis.tir_vars_in_type(ty))
+def result_types(function: relax.Function) -> tuple[list[relax.Type], list[relax.Type]]:
+    """Return the types of the results of a host function, as declared, and as they are when TVM has lowered it.
+
+    `all_class_non_max_suppression` is declared with a row for each class and box; what TVM makes of it returns the
+    selected rows alone.
+    """
+    var = tvm.ir.GlobalVar("alone")
+    lowered = relax.transform.LegalizeOps()(tvm.IRModule({var: function}))[var]
+    return list(function.ret_ty.fields), list(lowered.ret_ty.fields)
+
+
+def _output_type(ty: relax.Type, declared: relax.Type, lowered: relax.Type) -> relax.Type:
+    """Return the type of an output as the caller may rely on it; `ty` itself where it says the truth."""
+    if isinstance(ty, relax.TupleType):
+        items = zip(ty.fields, declared.fields, lowered.fields, strict=True)
+        fields = [_output_type(*item) for item in items]
+        same = all(new.same_as(old) for new, old in zip(fields, ty.fields, strict=True))
+        return ty if same else relax.TupleType(fields)
+    if not isinstance(ty, relax.TensorType):
+        return ty
+    lost = shape_is_known(declared) and not shape_is_known(lowered)
+    return relax.TensorType(dtype=ty.dtype, ndim=ty.ndim) if lost or not shape_is_known(ty) else ty

@@ -8,7 +8,7 @@ What leads on to convolutions or matmuls (the second stage of a detector of regi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -38,6 +38,8 @@ class Kind(Enum):
     SHAPE = auto()  # the host, a few numbers; no reason to move anything else
     HOST = auto()  # the host, since there is no GPU code
 
+
+_ON_GPU = (Kind.HEAVY, Kind.FIXED)
 
 Missing = Callable[[relax.Call], "str | None"]
 
@@ -123,8 +125,9 @@ def host_groups(steps: Sequence[Step], judge: Judge) -> list[list[Step]]:
     if not on_host:
         return []
     dag = dependencies(steps)
-    on_host |= _tail(dag, kinds)
-    _follow(dag, kinds, on_host)
+    after = _reachable(dag, [step for step in steps if kinds[step] is Kind.HOST], kinds)
+    on_host |= _tail(dag, kinds, after)
+    _follow(dag, kinds, on_host, after)
     level = earliest_levels(dag, on_host.__contains__)
     groups: dict[int, list[Step]] = {}
     for step in steps:
@@ -133,32 +136,33 @@ def host_groups(steps: Sequence[Step], judge: Judge) -> list[list[Step]]:
     return [groups[number] for number in sorted(groups)]
 
 
-def _tail(dag: nx.DiGraph, kinds: Mapping[Step, Kind]) -> set[Step]:
+def _tail(dag: nx.DiGraph, kinds: Mapping[Step, Kind], after: Set[Step]) -> set[Step]:
     """Return what follows from steps of the host and leads to nothing worth a GPU, or back to such a step."""
-    of_host = [step for step, kind in kinds.items() if kind is Kind.HOST]
-    of_gpu = [step for step, kind in kinds.items() if kind in (Kind.HEAVY, Kind.FIXED)]
-    after = _reachable(dag, of_host)
-    before = _reachable(dag.reverse(copy=False), of_host)
-    toward_gpu = _reachable(dag.reverse(copy=False), of_gpu)
-    return {s for s in after if kinds[s] in (Kind.LIGHT, Kind.PLUMBING) and (s in before or s not in toward_gpu)}
+    back = dag.reverse(copy=False)
+    before = _reachable(back, [step for step in dag if kinds[step] is Kind.HOST], kinds)
+    toward_gpu = _reachable(back, [step for step in dag if kinds[step] in _ON_GPU], kinds)
+    return {s for s in after if kinds[s] is Kind.LIGHT and (s in before or s not in toward_gpu)}
 
 
-def _reachable(dag: nx.DiGraph, sources: Iterable[Step]) -> set[Step]:
+def _reachable(dag: nx.DiGraph, sources: Iterable[Step], kinds: Mapping[Step, Kind]) -> set[Step]:
+    """Return what the edges lead to from `sources`, without going through steps of the GPU."""
     found: set[Step] = set()
     waiting = list(sources)
     while waiting:
-        new = [step for step in dag.succ[waiting.pop()] if step not in found]
+        new = [s for s in dag.succ[waiting.pop()] if s not in found and kinds[s] not in _ON_GPU]
         found.update(new)
         waiting += new
     return found
 
 
-def _follow(dag: nx.DiGraph, kinds: Mapping[Step, Kind], on_host: set[Step]) -> None:
-    """Let steps that move nothing run where their operands are, and constants where they are used."""
+def _follow(dag: nx.DiGraph, kinds: Mapping[Step, Kind], on_host: set[Step], after: Set[Step]) -> None:
+    """Let steps that move nothing run where their operands are, or where they are used."""
     order = [step for step in nx.topological_sort(dag) if kinds[step] is Kind.PLUMBING]
     for step in order:
         if dag.pred[step] and on_host.issuperset(dag.pred[step]):
             on_host.add(step)
     for step in reversed(order):
-        if not step.reads and dag.succ[step] and on_host.issuperset(dag.succ[step]):
+        used = not on_host.isdisjoint(dag.succ[step])
+        constant = not step.reads and on_host.issuperset(dag.succ[step])
+        if used and (constant or step in after):  # a tuple of values from both sides, which the host reads
             on_host.add(step)
