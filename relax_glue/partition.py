@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-import networkx as nx
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-from .data_extents import data_extent_refusal, data_extents
 from .errors import OffloadError, UnknownNameError
-from .ir import Graph, Node, Value, is_static, map_blocks, map_functions, product, read_block, write_block
-from .ir.order import symbol_dependencies
+from .ir import Graph, Node, map_blocks, map_functions, read_block, write_block
 from .region_function import composite_ops, is_region, make_region, region_functions
+from .region_graph import block_costs, dependency_graph, is_operator, make_copies, route_inputs
 from .regions import Costs, find_regions
 from .report import Outside, RegionSummary, Report, counted
 from .tensorrt.converters import REGISTRY
@@ -43,7 +41,8 @@ class PartitionOptions:
     exclude : Callable, optional
         `exclude(call, name)` returns True for a call to keep with TVM.
     min_region_ops : int
-        A region needs as many operators that compute (do not only move data), unless it is all there is.
+        A region needs as many operators that compute (do more than move data, cast it or compute indices), unless it
+        is all there is; with 0 every region is worth an engine.
     require_full_offload : bool
         Raise OffloadError when an operator stays outside.
     """
@@ -174,7 +173,6 @@ class _Partitioner:
         self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
         self.report = Report(_existing_regions(mod), [])
         self.function = ""
-        self.data_extents: dict[tirx.Var, str] = {}
         self.numbers: dict[str, int] = {}
         self.seen_names: set[str] = set()
         _ = options.operators  # an unknown operator is an error even where nothing would be excluded
@@ -191,7 +189,6 @@ class _Partitioner:
 
     def _function(self, var: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
         self.function = var.name_hint
-        self.data_extents = data_extents(func)
         new = map_blocks(func, self._block)
         self.report.outside.extend(_outside_blocks(func, self.function))
         return new
@@ -211,16 +208,18 @@ class _Partitioner:
         operators = [n for n in graph if self._is_work(n)]
         refusals = {n: r for n in operators if (r := self._refusal(n)) is not None}
         accepted = frozenset(operators) - frozenset(refusals)
-        regions, dropped = find_regions(
+        costs = block_costs(graph, self.options.registry)
+        found = find_regions(
             dependency_graph(graph),
             accepted.__contains__,
-            lambda nodes: self._poor(nodes, len(operators)),
-            block_costs(graph, self.options.registry),
+            lambda nodes: self._poor(nodes, len(operators), costs),
+            costs,
         )
-        for node, why in dropped.items():
+        for node, why in found.dropped.items():
             refusals[node] = Refusal(why, "lower min_region_ops if it should be offloaded all the same")
         self._report_outside(sorted(refusals, key=lambda n: n.order), refusals)
-        if not regions:
+        regions = route_inputs(graph, make_copies(graph, found))
+        if not found.of:
             return block
         self._extract(graph, regions)
         return write_block(graph)
@@ -234,16 +233,18 @@ class _Partitioner:
         return self.mod.functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
 
     def _refusal(self, node: Node) -> Refusal | None:
-        by_wish = self.options.refusal(node)
-        return by_wish or data_extent_refusal(node, self.data_extents) or self.options.registry.accepts(node.expr)
+        return self.options.refusal(node) or self.options.registry.accepts(node.expr)
 
-    def _poor(self, nodes: list[Node], everything: int) -> str | None:
+    def _poor(self, nodes: list[Node], everything: int, costs: Costs[Node]) -> str | None:
         """Return why a region is not worth an engine, or None."""
-        computing = sum(1 for n in nodes if not is_glue(n, self.options.registry))
-        if computing >= self.options.min_region_ops or len(nodes) == everything:
+        computing = sum(1 for n in nodes if not costs.cheap(n))
+        if len(nodes) == everything or self.options.min_region_ops < 1:
             return None
         if not computing:
-            return f"a region of {len(nodes)} operators that only move data is not worth an engine"
+            what = "only move data, cast it or compute indices"
+            return f"a region of {counted(len(nodes), 'operator')} that {what} is not worth an engine"
+        if computing >= self.options.min_region_ops:
+            return None
         return f"a region with {computing} computing operators is below min_region_ops = {self.options.min_region_ops}"
 
     def _report_outside(self, nodes: Iterable[Node], refusals: dict[Node, Refusal]) -> None:
@@ -275,57 +276,6 @@ def _label(node: Node) -> str:
         return node.op
     callee = node.expr.op
     return f"call of {getattr(callee, 'name_hint', None) or getattr(callee, 'global_symbol', None) or callee}"
-
-
-# What carries values but is no work: it neither needs an engine nor cuts one by itself.
-_PLUMBING = ("input", "constant", "tuple", "opaque", "match_cast")
-_SHAPE_OPS = ("relax.shape_of", "relax.shape_to_tensor", "relax.tensor_to_shape")
-
-
-def is_operator(node: Node) -> bool:
-    """Return whether a node is work that can be offloaded or refused."""
-    return node.op not in _PLUMBING and node.op not in _SHAPE_OPS
-
-
-def is_glue(node: Node, registry: Registry) -> bool:
-    """Return whether a node only moves data."""
-    found = registry.of(node.op)
-    return found is not None and found.glue
-
-
-def dependency_graph(graph: Graph) -> nx.DiGraph:
-    """Return the nodes of a block, but for inputs and constants, with edges from producers to users."""
-    dag = nx.DiGraph()
-    after = symbol_dependencies(graph)
-    for node in graph:
-        if node.op in ("input", "constant"):
-            continue
-        dag.add_node(node)
-        producers = [v.node for v in node.inputs if v.node.op not in ("input", "constant")]
-        dag.add_edges_from((p, node) for p in [*producers, *after.get(node, ())])
-    return dag
-
-
-def _bytes_of(value: Value) -> int:
-    shape = value.shape
-    if shape is None:
-        return 0
-    # a symbolic extent counts as 1: it is the same on both sides of what is compared
-    return product([e for e in shape if is_static((e,))]) * (tvm.DataType(value.dtype).bits + 7) // 8
-
-
-def block_costs(graph: Graph, registry: Registry) -> Costs[Node]:
-    """Return what the nodes of a block cost the partition."""
-
-    def output_bytes(node: Node) -> int:
-        if isinstance(node.ty, relax.TupleType):
-            return sum(_bytes_of(Value(node, k)) for k in range(len(node.ty.fields)))
-        return _bytes_of(Value(node))
-
-    def outside_bytes(node: Node) -> int:
-        return sum(_bytes_of(v) for v in node.inputs if v.op == "input")
-
-    return Costs(output_bytes, outside_bytes, lambda n: is_glue(n, registry), graph.is_output)
 
 
 def _outside_blocks(func: relax.Function, name: str) -> list[Outside]:

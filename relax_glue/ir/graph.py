@@ -345,6 +345,13 @@ class Graph:
                 self._slots.setdefault(new.node, []).append(slot)
         return changed
 
+    def rewire(self, user: Node, old: Node, new: Node) -> None:
+        """Let one user take the values of `new` where it takes those of `old`."""
+        moved = sum(v.node is old for v in user.inputs)
+        user.inputs = [Value(new, v.index) if v.node is old else v for v in user.inputs]
+        self._count_use(old, user, -moved)
+        self._count_use(new, user, moved)
+
     @staticmethod
     def _count_use(node: Node, user: Node, by: int) -> None:
         count = node.users.get(user, 0) + by
