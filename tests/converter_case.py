@@ -164,14 +164,6 @@ def shape_at(ty: relax.TensorType, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(extent_at(extent, sizes) for extent in ty.shape.values)
 
 
-def inputs_at(network: Network, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return what `evaluate` takes: tensors in order, and the shape parameters that the network reads."""
-    given = {tensor.name: array for tensor, array in zip(network.inputs, arrays, strict=True)}
-    for shape in network.shapes:
-        given[shape.name] = np.array([extent_at(extent, sizes) for extent in shape.extents], dtype=np.int64)
-    return given
-
-
 def check_symbolic(
     build: Build,
     types: Sequence[relax.TensorType],
@@ -213,7 +205,7 @@ def check_symbolic(
             wanted = run_llvm(module_of(static(sizes), arrays), arrays)
         else:
             wanted = run_machine(compiled, arrays)
-        got = evaluate(network, inputs_at(network, arrays, sizes))
+        got = evaluate(network, arrays)
         assert len(got) == len(wanted)
         for one, other in zip(got, wanted, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
@@ -225,15 +217,17 @@ def check_symbolic(
 def profile_of(network: Network, every_size: Sequence[Mapping[str, int]]) -> Any:
     """Return an optimisation profile for the range of all these sizes."""
     profile = network.builder.builder.create_optimization_profile()
-    names = every_size[0].keys()
-    low, high = ({name: choose(sizes[name] for sizes in every_size) for name in names} for choose in (min, max))
     for given in network.inputs:
-        shapes = [shape_at(given.ty, sizes) for sizes in (low, high, high)]
-        profile.set_shape(given.name, *shapes)
+        profile.set_shape(given.name, *_range_of(given.ty.shape.values, every_size))
     for shape in network.shapes:
-        values = [[extent_at(extent, sizes) for extent in shape.extents] for sizes in (low, high, high)]
-        profile.set_shape_input(shape.name, *values)
+        profile.set_shape_input(shape.name, *_range_of(shape.extents, every_size))
     return profile
+
+
+def _range_of(extents: Sequence[tvm.ir.Expr], every_size: Sequence[Mapping[str, int]]) -> list[list[int]]:
+    """Return the least, usual and largest extents."""
+    columns = [[extent_at(extent, sizes) for sizes in every_size] for extent in extents]
+    return [[choose(column) for column in columns] for choose in (min, max, max)]
 
 
 def serialise(network: Network, every_size: Sequence[Mapping[str, int]] = ()) -> int:

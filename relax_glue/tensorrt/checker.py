@@ -193,7 +193,7 @@ def _compare(
     expected = seen.values[len(names) :]
     network = _network(plain.region, options)
     if where is None:
-        values = evaluate(network, seen.inputs, every_tensor=True)
+        values = evaluate(network, seen.inputs, every_tensor=True, shapes=seen.shapes)
         got = [values[output] for output in network.outputs]
     else:
         artifact = make_artifact(function, replace(options, build="now", keep_region=False))
@@ -252,7 +252,8 @@ def _run_every_layer(
         network.net.mark_output(tensors[name])
     network.outputs.extend(wanted)
     saved = save_region(function, read_profiles(options.profiles))
-    shapes = {name: array.shape for name, array in evaluate(network, seen.inputs, every_tensor=True).items()}
+    values = evaluate(network, seen.inputs, every_tensor=True, shapes=seen.shapes)
+    shapes = {name: array.shape for name, array in values.items()}
     specs = [TensorSpec(name, shapes[name], _dtype(network, tensors[name])) for name in network.outputs]
     plan = build_plan(network, options, saved, title=f"{saved.symbol}, every layer an output")
     artifact = Artifact(saved.symbol, saved.inputs, tuple(specs), options, None, plan, saved.shapes, saved.profiles)

@@ -48,6 +48,7 @@ _OPERATIONS: dict[str, str] = {
     "Min": "MIN",
     "Max": "MAX",
 }
+_INVERSES: dict[str, str] = {"Add": "SUB", "Sub": "SUM", "Mul": "FLOOR_DIV"}
 _REMAINDERS: dict[str, str] = {"FloorMod": "FLOOR_DIV", "Mod": "DIV"}
 
 # No extent reaches this: x[0:] along a symbolic axis has the extent min(INT64_MAX, n), which is n.
@@ -200,8 +201,11 @@ class Extents:
             return self._numbers([extent])
         if key in self._known:
             return self._known[key]()
+        solved = self._solved(extent)
+        if solved is not None:
+            return solved
         if isinstance(extent, tirx.Var):
-            return self._solved(extent)
+            return self._given(extent)
         a, b = self.value(extent.a), self.value(extent.b)
         kind = _kind(extent)
         if kind in _OPERATIONS:
@@ -209,35 +213,49 @@ class Extents:
         quotient = self._operation(_REMAINDERS[kind], a, b)
         return self._operation("SUB", a, self._operation("PROD", quotient, b))
 
-    def _solved(self, variable: tirx.Var) -> Any:
-        """Return a variable that stands in an input's extent such as 2 * n + 1, by undoing what is done to it."""
+    def _given(self, variable: tirx.Var) -> Any:
+        """Return a variable that only a shape parameter has."""
+        if _key(variable) not in self._later:
+            raise ConversionError(
+                f"the extent {variable} cannot be computed from the shapes of the region's inputs; give the region an "
+                f"input of which it is an extent"
+            )
+        return self._later[_key(variable)]()
+
+    def _solved(self, term: tvm.ir.Expr) -> Any | None:
+        """Return a term of an input's extent, such as n in 2 * n + 1 or h // 2 in h // 2 + 1, by undoing the rest.
+
+        None where there is none, or where the term follows from what is known anyway.
+        """
+        if _kind(term) in _INVERSES or self._is_known(term):
+            return None
         for extent in self._compound:
-            if [found.same_as(variable) for found in _variables(extent)].count(True) != 1:
-                continue
-            found = self._undone(extent, variable, functools.partial(self.value, extent))
+            found = self._undone(extent, _key(term), functools.partial(self.value, extent))
             if found is not None:
                 return found()
-        if _key(variable) in self._later:
-            return self._later[_key(variable)]()
-        raise ConversionError(
-            f"the extent {variable} cannot be computed from the shapes of the region's inputs; give the region an "
-            f"input of which it is an extent"
-        )
+        return None
 
-    def _undone(self, extent: tvm.ir.Expr, variable: tirx.Var, value: Callable[[], Any]) -> Callable[[], Any] | None:
-        """Return how `variable` follows from the value of `extent`; None where it does not."""
-        if extent.same_as(variable):
+    def _undone(self, extent: tvm.ir.Expr, term: Hashable, value: Callable[[], Any]) -> Callable[[], Any] | None:
+        """Return how the term follows from the value of `extent`; None where it does not."""
+        if _key(extent) == term:
             return value
-        inverse = {"Add": "SUB", "Sub": "SUM", "Mul": "FLOOR_DIV"}.get(_kind(extent))
+        inverse = _INVERSES.get(_kind(extent))
         if inverse is None:
             return None
-        first = any(found.same_as(variable) for found in _variables(extent.a))
-        part, other = (extent.a, extent.b) if first else (extent.b, extent.a)
-        if not self._is_known(other) or (inverse == "FLOOR_DIV" and not isinstance(other, tirx.IntImm)):
-            return None
-        if _kind(extent) == "Sub" and not first:
-            return self._undone(part, variable, lambda: self._operation("SUB", self.value(other), value()))
-        return self._undone(part, variable, lambda: self._operation(inverse, value(), self.value(other)))
+        for part, other in ((extent.a, extent.b), (extent.b, extent.a)):
+            if not self._is_known(other) or (inverse == "FLOOR_DIV" and not isinstance(other, tirx.IntImm)):
+                continue
+            if _kind(extent) == "Sub" and part is not extent.a:
+                undo = functools.partial(self._undo, "SUB", functools.partial(self.value, other), value)
+            else:
+                undo = functools.partial(self._undo, inverse, value, functools.partial(self.value, other))
+            found = self._undone(part, term, undo)
+            if found is not None:
+                return found
+        return None
+
+    def _undo(self, op: str, a: Callable[[], Any], b: Callable[[], Any]) -> Any:
+        return self._operation(op, a(), b())
 
     def _is_known(self, extent: tvm.ir.Expr) -> bool:
         return all(_key(variable) in self._known for variable in _variables(extent))

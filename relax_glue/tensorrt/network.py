@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -299,8 +299,9 @@ class Network:
                 self.extents.define(extent, self._values[given], axis)
 
     def _shape_input(self, shape: ShapeInput) -> Any:
-        self.shapes.append(shape)
-        return self.net.add_input(self._unique(shape.name), self.dtype("int64"), (len(shape.extents),))
+        used = replace(shape, name=self._unique(shape.name))
+        self.shapes.append(used)
+        return self.net.add_input(used.name, self.dtype("int64"), (len(shape.extents),))
 
     def _convert(self, number: int, step: Step, registry: Registry) -> None:
         self._step = step

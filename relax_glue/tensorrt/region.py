@@ -51,10 +51,23 @@ class Result:
 
 @dataclass(frozen=True)
 class ShapeInput:
-    """Symbols that the region is called with: the ShapeType parameter at position `param`, and its extents."""
+    """Symbols that the region is called with: a ShapeType parameter.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the region.
+    param : int
+        The position of the parameter.
+    place : int
+        The position among the parameters of ShapeType.
+    extents : tuple[tvm.ir.Expr, ...]
+        What it holds.
+    """
 
     name: str
     param: int
+    place: int
     extents: tuple[tvm.ir.Expr, ...] = field(compare=False)
 
 
@@ -134,7 +147,7 @@ class _Flattener:
                 return tuple(self._input(f"{param.name}.{item}", index, item, ty) for item, ty in enumerate(fields))
         if isinstance(param.ty, relax.ShapeType):
             extents = tuple(param.ty.values or ())
-            self.region.shapes.append(ShapeInput(self._unique(param.name), index, extents))
+            self.region.shapes.append(ShapeInput(self._unique(param.name), index, len(self.region.shapes), extents))
             return param  # layers have their extents from the types of the results
         raise ConversionError(
             f"parameter {param.name} of {self.region.name} is a {param.ty}: a region takes tensors and shapes"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
+from ...ir.shapes import same
 from ...movement import layout_axes
 from ..registry import Refusal, converter
 from .limits import dims_of, rank_of, refuse_tensors, shape_of
@@ -42,7 +43,10 @@ def _refuse_loss(call: relax.Call) -> str | None:
 )
 def reshape(network: Network, call: relax.Call) -> Any:
     """Keep the elements in order and give them the result's shape."""
-    return network.reshape(network.tensor(call.args[0]), dims_of(call))
+    x, given, wanted = network.tensor(call.args[0]), shape_of(call.args[0]), shape_of(call)
+    changed = [pair for pair in zip(given, wanted, strict=False) if not same(*pair)]
+    # with all extents but one, that one is equal too, whether it is written so or not: the elements are as many
+    return x if len(given) == len(wanted) and len(changed) <= 1 else network.reshape(x, dims_of(call))
 
 
 def _accepts_permute(call: relax.Call) -> Refusal | None:

@@ -36,18 +36,23 @@ LAYERS: Mapping[str, Layer] = merged(
 
 
 def evaluate(
-    network: Network, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray], every_tensor: bool = False
+    network: Network,
+    inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray],
+    every_tensor: bool = False,
+    shapes: Sequence[np.ndarray] = (),
 ) -> Any:
     """Evaluate a network.
 
     Parameters
     ----------
     network : Network
-        A built network; only its `INetworkDefinition` is read.
+        A built network; only its `INetworkDefinition` is read, and which of its inputs are shapes.
     inputs : Mapping[str, np.ndarray] or Sequence[np.ndarray]
-        The inputs by name, or in the order of the network's inputs.
+        The tensors by name, or in the order of the network's inputs.
     every_tensor : bool
         Return the value of every tensor by name, instead of the outputs.
+    shapes : Sequence[np.ndarray]
+        The values of the region's ShapeType parameters in order, int64. The network may read none of them.
 
     Returns
     -------
@@ -60,14 +65,7 @@ def evaluate(
         When a layer is of a type that is not known here, or an input does not fit.
     """
     net = network.net
-    given = [net.get_input(index) for index in range(net.num_inputs)]
-    if not isinstance(inputs, Mapping):
-        if len(inputs) != len(given):
-            raise ConversionError(f"the network takes {len(given)} inputs, not {len(inputs)}")
-        inputs = {tensor.name: array for tensor, array in zip(given, inputs, strict=True)}
-    values: dict[str, np.ndarray] = {}
-    for tensor in given:
-        values[tensor.name] = _checked(tensor, np.asarray(inputs[tensor.name]))
+    values = _inputs(network, inputs, shapes)
     pending = [net.get_layer(index) for index in range(net.num_layers)]
     while pending:
         late = [layer for layer in pending if not _step(network.trt, layer, values)]
@@ -77,6 +75,23 @@ def evaluate(
     if every_tensor:
         return values
     return [values[net.get_output(index).name] for index in range(net.num_outputs)]
+
+
+def _inputs(
+    network: Network, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray], shapes: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the value of each input by name."""
+    read = {shape.name: shape.place for shape in network.shapes}
+    given = [network.net.get_input(index) for index in range(network.net.num_inputs)]
+    tensors = [tensor for tensor in given if tensor.name not in read]
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(tensors):
+            raise ConversionError(f"the network takes {len(tensors)} inputs, not {len(inputs)}")
+        inputs = {tensor.name: array for tensor, array in zip(tensors, inputs, strict=True)}
+    if any(place >= len(shapes) for place in read.values()):
+        raise ConversionError(f"the network reads {', '.join(read)}; got {len(shapes)} shapes")
+    arrays = {**inputs, **{name: shapes[place] for name, place in read.items()}}
+    return {tensor.name: _checked(tensor, np.asarray(arrays[tensor.name])) for tensor in given}
 
 
 def _step(trt: Any, layer: Any, values: dict[str, np.ndarray]) -> bool:
