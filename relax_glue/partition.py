@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
+from .data_extents import data_extent_refusal, data_extents
 from .errors import OffloadError, UnknownNameError
 from .ir import Graph, Node, map_blocks, map_functions, read_block, write_block
 from .region_function import composite_ops, is_region, make_region, region_functions
@@ -173,6 +174,7 @@ class _Partitioner:
         self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
         self.report = Report(_existing_regions(mod), [])
         self.function = ""
+        self.data_extents: dict[tirx.Var, str] = {}
         self.numbers: dict[str, int] = {}
         self.seen_names: set[str] = set()
         _ = options.operators  # an unknown operator is an error even where nothing would be excluded
@@ -189,6 +191,7 @@ class _Partitioner:
 
     def _function(self, var: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
         self.function = var.name_hint
+        self.data_extents = data_extents(func)
         new = map_blocks(func, self._block)
         self.report.outside.extend(_outside_blocks(func, self.function))
         return new
@@ -233,7 +236,8 @@ class _Partitioner:
         return self.mod.functions.get(callee) if isinstance(callee, tvm.ir.GlobalVar) else None
 
     def _refusal(self, node: Node) -> Refusal | None:
-        return self.options.refusal(node) or self.options.registry.accepts(node.expr)
+        by_wish = self.options.refusal(node)
+        return by_wish or data_extent_refusal(node, self.data_extents) or self.options.registry.accepts(node.expr)
 
     def _poor(self, nodes: list[Node], everything: int, costs: Costs[Node]) -> str | None:
         """Return why a region is not worth an engine, or None."""
