@@ -23,6 +23,7 @@ from .region_graph import block_costs, dependency_graph, is_operator, make_copie
 from .regions import Costs, find_regions
 from .report import Outside, RegionSummary, Report, counted
 from .tensorrt.converters import REGISTRY
+from .tensorrt.profiles import with_bounds
 from .tensorrt.registry import Refusal, Registry
 from .validate import as_names
 
@@ -174,6 +175,7 @@ class _Partitioner:
         self.added: list[tuple[tvm.ir.GlobalVar, relax.Function]] = []
         self.report = Report(_existing_regions(mod), [])
         self.function = ""
+        self.callers: list[relax.Function] = []
         self.data_extents: dict[tirx.Var, str] = {}
         self.numbers: dict[str, int] = {}
         self.seen_names: set[str] = set()
@@ -191,6 +193,7 @@ class _Partitioner:
 
     def _function(self, var: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
         self.function = var.name_hint
+        self.callers = [func]
         self.data_extents = data_extents(func)
         new = map_blocks(func, self._block)
         self.report.outside.extend(_outside_blocks(func, self.function))
@@ -263,7 +266,7 @@ class _Partitioner:
         for number in sorted(groups):
             nodes = sorted(groups[number], key=lambda n: n.order)
             var, func = make_region(graph, nodes, self._fresh_name())
-            self.added.append((var, func))
+            self.added.append((var, with_bounds(func, self.callers)))
             self.report.regions.append(RegionSummary.of(var.name_hint, self.function, nodes, func))
 
     def _fresh_name(self) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from engine_case import partitioned
 from hypothesis import given
 from hypothesis import strategies as st
 from symbolic_case import conv_of_free_size, halving, region, symbolic
 from tvm import relax, tirx
 
-import relax_glue
 from relax_glue.errors import BuildError, ConversionError
 from relax_glue.tensorrt import BuildOptions, engine
 from relax_glue.tensorrt.artifact import Artifact, SavedRegion, from_text, load_region, save_region, to_text
@@ -29,7 +29,7 @@ UPPER = {"n": 4, "h": 32, "w": 32}
 
 def saved(profiles: Any = None, mod: tvm.IRModule | None = None) -> SavedRegion:
     mod = mod or conv_of_free_size()
-    return save_region(with_bounds(region(mod), [mod["main"]]), read_profiles(profiles))
+    return save_region(region(mod), read_profiles(profiles))
 
 
 # the option
@@ -252,14 +252,25 @@ def test_a_saved_region_comes_back_with_its_symbols() -> None:
     np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), wanted.numpy())
 
 
-def test_bounds_reach_the_region_by_name() -> None:
-    mod = relax_glue.optimize(symbolic(halving(), ("n", 8, "h", 16), upper={"n": 4, "elsewhere": 9}, lower={"h": 2}))
-    (found,) = [f for f in mod.functions.values() if f.attrs and "Codegen" in f.attrs]
-    carried = with_bounds(found, [mod["main"]])
-    assert {name: dict(bound) for name, bound in carried.attrs.items() if name.startswith("tir_var")} == {
-        "tir_var_upper_bound": {"n": 4},
-        "tir_var_lower_bound": {"h": 2},
-    }
+UPPER_AND_LOWER = {"tir_var_upper_bound": {"n": 4}, "tir_var_lower_bound": {"h": 2}}
+
+
+def bounds_of(function: relax.Function) -> dict[str, dict[str, int]]:
+    return {name: dict(bound) for name, bound in function.attrs.items() if name.startswith("tir_var")}
+
+
+def test_regions_carry_the_bounds_of_their_variables() -> None:
+    mod = symbolic(halving(), ("n", 8, "h", 16), upper={"n": 4, "elsewhere": 9}, lower={"h": 2})
+    assert bounds_of(region(mod)) == UPPER_AND_LOWER
+
+
+def test_regions_of_others_get_them_from_their_callers() -> None:
+    mod = partitioned(symbolic(halving(), ("n", 8, "h", 16), upper={"n": 4, "elsewhere": 9}, lower={"h": 2}))
+    found = next(f for f in mod.functions.values() if f.attrs and "Codegen" in f.attrs)
+    assert not bounds_of(found)
+    assert bounds_of(with_bounds(found, [mod["main"]])) == UPPER_AND_LOWER
+    kept = found.with_attr("tir_var_upper_bound", {"n": 2})
+    assert bounds_of(with_bounds(kept, [mod["main"]]))["tir_var_upper_bound"] == {"n": 2}
 
 
 def test_profiles_read_as_text() -> None:
