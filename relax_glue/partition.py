@@ -43,8 +43,8 @@ class PartitionOptions:
     exclude : Callable, optional
         `exclude(call, name)` returns True for a call to keep with TVM.
     min_region_ops : int
-        A region needs as many operators that compute (do more than move data, cast it or compute indices), unless it
-        is all there is; with 0 every region is worth an engine.
+        A region needs as many operators that compute (do more than move data, cast it, or compute indices or one
+        number), unless it is all there is; with 0 every region is worth an engine.
     require_full_offload : bool
         Raise OffloadError when an operator stays outside.
     """
@@ -248,7 +248,7 @@ class _Partitioner:
         if len(nodes) == everything or self.options.min_region_ops < 1:
             return None
         if not computing:
-            what = "only move data, cast it or compute indices"
+            what = "only move data, cast it, or compute indices or one number"
             return f"a region of {counted(len(nodes), 'operator')} that {what} is not worth an engine"
         if computing >= self.options.min_region_ops:
             return None

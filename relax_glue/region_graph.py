@@ -29,16 +29,21 @@ def is_operator(node: Node) -> bool:
 
 
 def is_cheap(node: Node, registry: Registry) -> bool:
-    """Return whether no engine is worth a node: it moves data, casts it, or computes indices, shapes and masks."""
+    """Return whether no engine is worth a node: it moves data, casts it, or computes indices, masks or one number."""
     found = registry.of(node.op)
     if found is None:
         return False
-    return found.glue or node.op == "relax.astype" or _computes_indices(node)
+    return found.glue or node.op == "relax.astype" or _computes_indices(node) or _computes_a_number(node)
 
 
 def _computes_indices(node: Node) -> bool:
     tensors = [node.ty, *(v.ty for v in node.inputs)]
     return all(isinstance(ty, relax.TensorType) and str(ty.dtype) in _INDEX_TYPES for ty in tensors)
+
+
+def _computes_a_number(node: Node) -> bool:
+    """The largest coordinate plus 1, say: a region of its own would be an engine for one addition."""
+    return all(value.shape == () for value in (node.value, *node.inputs))
 
 
 def dependency_graph(graph: Graph) -> nx.DiGraph:

@@ -101,3 +101,22 @@ def test_a_branch_keeps_what_was_found_before_it() -> None:
 def test_full_offload_is_refused_with_the_extent() -> None:
     with pytest.raises(OffloadError, match="values decide its extent k"):
         relax_glue.optimize(Found, require_full_offload=True)
+
+
+def test_no_engine_is_built_for_one_number() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor((4, 6), "float32")):
+            with R.dataflow():
+                a = R.nn.relu(x)
+                f = R.nonzero(a)
+                g = R.astype(f, "float32")
+                m = R.max(g)
+                n = R.add(m, R.const(1.0, "float32"))
+                R.output(a, n)
+            return (a, n)
+
+    report = relax_glue.explain(Mod)
+    assert [list(region.ops) for region in report.regions] == [["relax.nn.relu"]]
+    assert "one number" in next(item.reason for item in report.outside if item.op == "relax.add")
