@@ -13,6 +13,7 @@ from tvm import relax, topi
 from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 import relax_glue
 from relax_glue.pipeline import FAMILIES, LEGALITY, improvements, rule_names
@@ -36,17 +37,6 @@ def kernel() -> tvm.IRModule:
     return builder.get()
 
 
-def shapes() -> tvm.IRModule:
-    """The sum of x, reshaped to a shape that is computed from that of x."""
-
-    def make(emit: Any, x: relax.Expr) -> relax.Expr:
-        sizes = emit(op.shape_to_tensor(emit(op.shape_of(x))))
-        whole = emit(op.reshape(emit(op.prod(sizes)), (1,)))
-        return emit(op.sum(emit(op.reshape(emit(op.exp(x)), emit(op.tensor_to_shape(whole))))))
-
-    return build(make, x=(2, 3))
-
-
 def nothing() -> tvm.IRModule:
     """A slice without elements, of which the sum is taken."""
 
@@ -64,6 +54,25 @@ def empty_operand() -> tvm.IRModule:
         return emit(op.exp(emit(op.concat([emit(op.exp(x)), y], axis=1))))
 
     return build(make, x=(2, 4), y=(2, 0))
+
+
+@I.ir_module
+class Shapes:
+    """The sum of x, reshaped to a shape that is computed from that of x."""
+
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            y = R.exp(x)
+            sizes = R.shape_to_tensor(R.shape_of(y))
+            size = R.reshape(R.prod(sizes), (1,))
+            shape = R.tensor_to_shape(size)
+            lv = R.match_cast(shape, R.Shape([n]))
+            flat = R.reshape(y, (n,))
+            total = R.sum(flat)
+            R.output(total)
+        return total
 
 
 @I.ir_module
@@ -91,7 +100,7 @@ class Loose:
 NEEDED: dict[str, Callable[[], tvm.IRModule]] = {
     "ConvertToDataflow": lambda: Loose,
     "RecognizeCallTir": kernel,
-    "FoldShapes": shapes,
+    "FoldShapes": lambda: Shapes,
     "FoldConstants": nothing,
     "ResolveIf": lambda: Branch,
     "empty-concat-operand": empty_operand,
