@@ -57,6 +57,20 @@ def conv_of_free_size(seed: int = 0, **bounds: dict[str, int]) -> tvm.IRModule:
     return symbolic(halving(seed), ("n", 8, "h", "w"), **bounds)
 
 
+def of_flat_rows() -> tvm.IRModule:
+    """Return a module whose region needs n and m and gets a vector of n * m: they come as a shape."""
+    n, m = (tvm.tirx.Var(name, "int64") for name in ("n", "m"))
+    x = relax.Var("x", relax.TensorType([n * m], "float32"))
+    sizes = relax.Var("sizes", relax.ShapeType([n, m]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, sizes], attrs={"tir_var_upper_bound": {"n": 8, "m": 6}}):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.reshape(relax.op.exp(x), [n, m]))
+            made = builder.emit_output(relax.op.nn.softmax(rows, -1))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
 def region(mod: tvm.IRModule) -> relax.Function:
     """Return the only region that `optimize` makes of a module."""
     return region_of(relax_glue.optimize(mod))

@@ -13,7 +13,7 @@ import pytest
 import tvm
 import tvm_ffi
 from engine_case import flat, on_llvm
-from symbolic_case import conv_of_free_size, halving, images, symbolic
+from symbolic_case import conv_of_free_size, halving, images, of_flat_rows, symbolic
 from tvm import relax, tirx
 from tvm.relax.dpl import is_op, wildcard
 
@@ -221,6 +221,11 @@ def test_check_takes_the_sizes_of_its_inputs(shape: tuple[int, ...]) -> None:
 def test_check_passes_shapes_on() -> None:
     cut = relax_glue.optimize(with_shape_parameter(), exclude_ops=["sort", "concat"])
     report = trt.check(cut, [images(3, 4), images(3)])
+    assert report.ok, str(report)
+
+
+def test_check_evaluates_networks_that_read_shapes() -> None:
+    report = trt.check(relax_glue.optimize(of_flat_rows()), [images(12), (3, 4)])
     assert report.ok, str(report)
 
 

@@ -13,7 +13,7 @@ import pytest
 import tvm
 import tvm_ffi
 from engine_case import flat, on_llvm
-from symbolic_case import conv_of_free_size, images, symbolic
+from symbolic_case import conv_of_free_size, images, of_flat_rows, symbolic
 from test_codegen_symbolic import with_shape_parameter
 from tvm import relax
 
@@ -120,6 +120,16 @@ def test_a_region_with_a_shape_parameter() -> None:
     machine = machine_of(mod, exclude_ops=["sort", "concat"])
     for n, m in ((1, 3), (8, 8), (5, 2), (1, 3)):
         right(machine, mod, images(n, m), images(n))
+
+
+def test_an_engine_that_reads_a_shape() -> None:
+    mod = of_flat_rows()
+    machine = machine_of(mod)
+    plain = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    for n, m in ((3, 4), (4, 3), (3, 4), (8, 6), (1, 1), (4, 3), (3, 4)):
+        x, sizes = images(n * m), tvm_ffi.Shape([n, m])
+        wanted = flat(plain["main"](tvm.runtime.tensor(x), sizes))
+        close(flat(machine["main"](tvm.runtime.tensor(x, tvm.cuda()), sizes)), wanted)
 
 
 def test_threads_call_with_different_sizes() -> None:

@@ -12,7 +12,7 @@ import tvm
 from engine_case import partitioned
 from hypothesis import given
 from hypothesis import strategies as st
-from symbolic_case import conv_of_free_size, halving, region, symbolic
+from symbolic_case import conv_of_free_size, halving, of_flat_rows, region, symbolic
 from tvm import relax, tirx
 
 from relax_glue.errors import BuildError, ConversionError
@@ -203,6 +203,21 @@ def test_extents_that_are_expressions_follow_their_variables() -> None:
     doubled = [spec.shape for spec in found.inputs].index((("*", "n", 2), 4))
     assert profile_shapes(found, mod, doubled) == [[(2, 4), (6, 4), (10, 4)]]
     assert profile_shapes(found, mod, 1 - doubled) == [[(1, 4), (3, 4), (5, 4)]]
+
+
+def test_what_no_input_gives_is_a_shape_tensor_with_ranges_of_its_own() -> None:
+    mod = of_flat_rows()
+    found = saved({"n": (2, 3, 4)}, mod)
+    (shape,) = found.shapes
+    network = build_network(region(mod))
+    made = engine._optimization_profile(network, found, found.profiles[0])
+    wanted = {"n": (2, 3, 4), "m": (1, 6, 6)}
+    assert [list(values) for values in made.get_shape_input(network.shapes[0].name)] == [
+        [wanted[name][place] for name in shape.values] for place in range(3)
+    ]
+    plan = obtain_plan(found, BuildOptions(cache=False), region(mod))
+    assert plan.shapes == (network.shapes[0].name,)
+    assert obtain_plan(found, BuildOptions(cache=False)).shapes == plan.shapes
 
 
 def test_a_divisor_that_can_be_zero_is_refused_with_the_range() -> None:

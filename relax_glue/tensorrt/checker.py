@@ -48,7 +48,7 @@ class _Seen:
 
 def check(
     mod: tvm.IRModule,
-    inputs: Sequence[np.ndarray] | None = None,
+    inputs: Sequence[Any] | None = None,
     *,
     function: str = "main",
     tolerance: float | None = None,
@@ -60,8 +60,9 @@ def check(
     ----------
     mod : tvm.IRModule
         A partitioned module, as `relax_glue.partition` or MergeCompositeFunctions leaves it.
-    inputs : Sequence[np.ndarray], optional
-        The inputs of `function`; random ones if left out, which needs static shapes.
+    inputs : Sequence, optional
+        The inputs of `function`: an array for each tensor, and numbers for each shape. Random ones if left out, which
+        needs static shapes.
     function : str
         The function to run.
     tolerance : float, optional
@@ -92,7 +93,7 @@ def check(
     steps = {gv: with_every_step(region) for gv, region in regions.items()}
     for plain in steps.values():
         _unique_names(plain.region)
-    seen = _observe(mod, steps, function, _arrays(mod[function], inputs))
+    seen = _observe(mod, steps, function, _arguments(mod[function], inputs))
     where, chosen = _where(), options or BuildOptions()
     callers = [each for each in mod.functions.values() if isinstance(each, relax.Function)]
     found = [
@@ -110,27 +111,34 @@ def _where() -> str | None:
         return None
 
 
-def _arrays(function: relax.Function, inputs: Sequence[np.ndarray] | None) -> list[np.ndarray]:
-    """Return the inputs given, or random ones."""
+def _arguments(function: relax.Function, inputs: Sequence[Any] | None) -> list[Any]:
+    """Return the inputs given, or random ones, as the virtual machine takes them."""
     params = function.params
-    if inputs is not None:
-        if len(inputs) != len(params):
-            raise InputShapeError(f"the function takes {len(params)} inputs, not {len(inputs)}")
-        return [np.array(array, order="C") for array in inputs]
-    random = np.random.default_rng(0)
-    made = []
-    for param in params:
-        shape = static_shape(param.ty) if isinstance(param.ty, relax.TensorType) else None
-        if shape is None:
-            raise InputShapeError(f"{param.name} is {param.ty}: give inputs, it has no static shape to invent them for")
-        dtype = str(param.ty.dtype)
-        values = random.integers(0, 2, shape) if dtype.startswith(("int", "uint", "bool")) else random.random(shape)
-        made.append(tvm.runtime.tensor(np.asarray(values, "float32")).numpy().astype(dtype))
-    return made
+    if inputs is None:
+        random = np.random.default_rng(0)
+        return [tvm.runtime.tensor(_invented(param, random)) for param in params]
+    if len(inputs) != len(params):
+        raise InputShapeError(f"the function takes {len(params)} inputs, not {len(inputs)}")
+    return [_argument(param, given) for param, given in zip(params, inputs, strict=True)]
+
+
+def _argument(param: relax.Var, given: Any) -> Any:
+    if isinstance(param.ty, relax.ShapeType):
+        return tvm_ffi.Shape([int(extent) for extent in given])
+    return tvm.runtime.tensor(np.array(given, order="C"))
+
+
+def _invented(param: relax.Var, random: np.random.Generator) -> np.ndarray:
+    shape = static_shape(param.ty) if isinstance(param.ty, relax.TensorType) else None
+    if shape is None:
+        raise InputShapeError(f"{param.name} is {param.ty}: give inputs, it has no static shape to invent them for")
+    dtype = str(param.ty.dtype)
+    values = random.integers(0, 2, shape) if dtype.startswith(("int", "uint", "bool")) else random.random(shape)
+    return tvm.runtime.tensor(np.asarray(values, "float32")).numpy().astype(dtype)
 
 
 def _observe(
-    mod: tvm.IRModule, steps: Mapping[tvm.ir.GlobalVar, Plain], function: str, inputs: Sequence[np.ndarray]
+    mod: tvm.IRModule, steps: Mapping[tvm.ir.GlobalVar, Plain], function: str, arguments: Sequence[Any]
 ) -> dict[tvm.ir.GlobalVar, _Seen]:
     """Run the module by LLVM, with a Python function in the place of each region that looks at its call."""
     prefix = f"relax_glue.check.{uuid.uuid4().hex}."
@@ -149,7 +157,7 @@ def _observe(
         machine, inner = (relax.VirtualMachine(compiled, tvm.cpu()) for _ in range(2))
         for observer in observers.values():
             observer.machine = inner
-        machine[function](*[tvm.runtime.tensor(array) for array in inputs])
+        machine[function](*arguments)
     finally:
         for gv in steps:
             tvm_ffi.registry.remove_global_func(prefix + gv.name_hint)

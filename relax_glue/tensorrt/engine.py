@@ -124,8 +124,8 @@ def build_plan(
         raise BuildError(_why(provider, title, recorder.messages, reporter))
     timings.keep()
     inputs = tuple(given.name for given in network.inputs)
-    made = _shape_tensors(network)
-    shapes = tuple(made.get(shape.param, "") for shape in region.shapes)
+    read = {shape.place: shape.name for shape in network.shapes}
+    shapes = tuple(read.get(place, "") for place in range(len(region.shapes)))
     return Plan(str(provider), gpu, options.tf32, inputs, tuple(network.outputs), bytes(memoryview(data)), shapes)
 
 
@@ -151,11 +151,9 @@ def _optimization_profile(network: Network, region: SavedRegion, profile: Profil
     for given, spec in zip(network.inputs, region.inputs, strict=True):
         if not spec.is_static:
             made.set_shape(given.name, *_corners(f"{spec.name} of {region.symbol}", spec.shape, profile))
-    tensors = _shape_tensors(network)
-    for shape in region.shapes:
-        if shape.param in tensors:
-            corners = _corners(f"{shape.name} of {region.symbol}", shape.values, profile)
-            made.set_shape_input(tensors[shape.param], *corners)
+    for shape in network.shapes:
+        values = region.shapes[shape.place].values
+        made.set_shape_input(shape.name, *_corners(f"{shape.name} of {region.symbol}", values, profile))
     return made
 
 
@@ -172,13 +170,6 @@ def _corners(what: str, sizes: Sequence[Size], profile: Profile) -> tuple[list[i
         ) from error
     least, most = [max(0, low) for low, _ in spans], [max(0, high) for _, high in spans]
     return least, [evaluate(size, usual) for size in sizes], most
-
-
-def _shape_tensors(network: Network) -> dict[int, str]:
-    """Return the names of the network's shape tensor inputs by the positions of their parameters."""
-    # they come after the tensors
-    first = len(network.inputs)
-    return {shape.param: network.net.get_input(first + index).name for index, shape in enumerate(network.shapes)}
 
 
 def _attach_progress(
