@@ -210,8 +210,7 @@ def test_symbols_go_in_and_come_out() -> None:
 def test_tuples_cross_as_they_are_nested() -> None:
     def body(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         counts = builder.emit(relax.op.vision.get_valid_counts(x, 0.5, 0, 1))
-        nested = builder.emit(relax.Tuple([counts, relax.Tuple([x, counts[0]])]))
-        return nested
+        return builder.emit(relax.Tuple([counts, relax.Tuple([x, counts[0]])]))
 
     check(module(body, tensor("x", (1, 10, 6))), np.random.default_rng(1).random((1, 10, 6), "float32"))
 

@@ -12,8 +12,8 @@ from tvm import relax, tirx
 
 from ..inline import inline
 from ..ir import map_functions
-from ..passes import ConvertToDataflow
 from ..ir.rename import rename
+from ..passes import ConvertToDataflow
 from ..region_function import is_region
 from .copies import copied
 from .kernels import GpuKernels
@@ -161,7 +161,8 @@ class _Placer:
         relax.expr._update_type(var, function.ty)
         self.added[var] = function
         inside = {s for step in members for s in step.defines}
-        outputs = [_output_type(v.ty, *types) for v, *types in zip(border.outputs, *result_types(function))]
+        declared, lowered = _result_types(function)
+        outputs = [_output_type(v.ty, declared[k], lowered[k]) for k, v in enumerate(border.outputs)]
         shape = [relax.ShapeType(ndim=len(border.yielded))] if border.yielded else []
         types = [_known_before(ty, inside) for ty in outputs] + shape
         call = relax.call_pure_packed(name, *arguments(border), ty_args=relax.TupleType(types))
@@ -226,7 +227,7 @@ def _known_before(ty: relax.Type, inside: Collection[tirx.Var]) -> relax.Type:
     return seen_outside(ty, set(relax.analysis.tir_vars_in_type(ty)) - set(inside))
 
 
-def result_types(function: relax.Function) -> tuple[list[relax.Type], list[relax.Type]]:
+def _result_types(function: relax.Function) -> tuple[list[relax.Type], list[relax.Type]]:
     """Return the types of the results of a host function, as declared, and as they are when TVM has lowered it.
 
     `all_class_non_max_suppression` is declared with a row for each class and box; what TVM makes of it returns the
