@@ -51,6 +51,11 @@ def test_a_range_has_three_spellings(written: Any, wanted: tuple[int, int, int])
     assert profile.by_name == {"n": Range(*wanted)}
 
 
+@pytest.mark.parametrize(("ends", "opt"), [((1, 16), 16), ((320, 1000), 992), ((33, 63), 63), ((32, 63), 32)])
+def test_without_a_middle_value_it_is_a_great_one_that_models_take(ends: tuple[int, int], opt: int) -> None:
+    assert Range.of("h", ends).opt == opt
+
+
 @pytest.mark.parametrize(
     "wrong",
     [(4, 1), (1, 20, 16), (0, 4), (), (1, 2, 3, 4), "8", 1.5, True, (1, None), None, {"min": 1}],
@@ -226,6 +231,17 @@ def test_a_divisor_that_can_be_zero_is_refused_with_the_range() -> None:
     network = build_network(region(symbolic(lambda emit, x: emit(relax.op.nn.relu(x)), ("n", 4))))
     with pytest.raises(BuildError, match=r"n - 1 can be 0 for n 1 to 4"):
         engine.build_plan(network, BuildOptions(cache=False), dataclasses.replace(found, inputs=(divided,)))
+
+
+def test_a_middle_value_that_the_model_does_not_take_is_explained() -> None:
+    def body(emit: Any, x: relax.Var) -> relax.Expr:
+        height = x.ty.shape.values[2]
+        return emit(relax.op.reshape(emit(relax.op.exp(x)), [1, 8, height // 4, 64]))
+
+    mod = symbolic(body, (1, 8, "h", 16))
+    assert obtain_plan(saved({"h": (16, 20, 40)}, mod), BuildOptions(cache=False), region(mod)).data
+    with pytest.raises(BuildError, match="middle values"):
+        obtain_plan(saved({"h": (16, 22, 40)}, mod), BuildOptions(cache=False), region(mod))
 
 
 def test_the_key_holds_the_ranges() -> None:

@@ -124,7 +124,7 @@ def _arguments(function: relax.Function, inputs: Sequence[Any] | None) -> list[A
 
 def _argument(param: relax.Var, given: Any) -> Any:
     if isinstance(param.ty, relax.ShapeType):
-        return tvm_ffi.Shape([int(extent) for extent in given])
+        return tvm_ffi.Shape(tuple(int(extent) for extent in given))
     return tvm.runtime.tensor(np.array(given, order="C"))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Hashable
+from typing import Any
 
 from ..errors import ExecutionError
 from .calls import Call, Calls
@@ -77,7 +78,8 @@ class DynamicRunner(Runner):
         """See that TensorRT and TVM agree on the outputs; kernels of new extents are kept after their first run."""
         engine = self._engine
         for name, extents in zip(engine.outputs, call.outputs, strict=True):
-            found = tuple(self._context.get_tensor_shape(name))
+            dims: Any = self._context.get_tensor_shape(name)
+            found = tuple(dims)
             if found != extents:
                 raise ExecutionError(
                     f"TensorRT gives output {name} of {engine.artifact.symbol} the extents {found}, and TVM {extents}, "

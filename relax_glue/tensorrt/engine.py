@@ -190,6 +190,8 @@ def _why(provider: Provider, title: str, messages: list[str], reporter: Reporter
     text = f"{provider} builds no engine of {title}: {said}"
     if any("memory" in message.lower() or "workspace" in message.lower() for message in messages):
         text += " (free memory on the GPU, give more workspace, or lower optimization_level)"
+    if any("kOPT" in message for message in messages):
+        text += " (the model does not take the middle values of its ranges: give others, as (min, opt, max))"
     return text
 
 

@@ -57,9 +57,10 @@ class BuildOptions:
         is called with (phase, step, steps); it stops the build by returning False.
     profiles : Mapping or Sequence of Mapping, optional
         For which extents engines of symbolic shapes are built: by the name of each symbolic variable (min, opt, max),
-        (min, max), where the kernels are chosen for max, or one number. Several mappings give several optimisation
-        profiles; a call uses the active one while it holds the call's extents, else the first that does. Variables
-        that are not named have the range of the function attributes `tir_var_lower_bound` and `tir_var_upper_bound`.
+        (min, max), where the kernels are chosen for max (its last multiple of 32), or one number. Several mappings
+        give several optimisation profiles; a call uses the active one while it holds the call's extents, else the
+        first that does. Variables that are not named have the range of the function attributes
+        `tir_var_lower_bound` and `tir_var_upper_bound`.
         Afterwards a tuple of `Profile`.
     """
 

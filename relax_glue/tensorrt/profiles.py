@@ -40,13 +40,24 @@ class Range(NamedTuple):
         whole = all(hasattr(number, "__index__") and not isinstance(number, bool) for number in numbers)
         if not whole or not 1 <= len(numbers) <= 3:
             raise ValueError(f"profiles: {name} has the range {given!r}; give (min, opt, max), (min, max) or a number")
-        found = Range(int(numbers[0]), int(numbers[-1 if len(numbers) < 3 else 1]), int(numbers[-1]))
+        least, most = int(numbers[0]), int(numbers[-1])
+        found = Range(least, int(numbers[1]) if len(numbers) == 3 else usual(least, most), most)
         if not 1 <= found.min <= found.opt <= found.max:
             raise ValueError(f"profiles: {name} has the range {given!r}; it must be 1 <= min <= opt <= max")
         return found
 
     def __str__(self) -> str:
         return str(self.min) if self.min == self.max else f"{self.min} to {self.max}"
+
+
+def usual(least: int, most: int) -> int:
+    """Return the value to choose kernels for where nobody said: the greatest, whose calls take longest.
+
+    It has to be a size that the model can take, and models that halve images want multiples: so it is the greatest
+    multiple of 32 if the range holds one.
+    """
+    rounded = most - most % 32
+    return rounded if rounded >= max(least, 1) else most
 
 
 @dataclass(frozen=True)
@@ -175,4 +186,5 @@ def _of_attributes(name: str, bounds: Mapping[str, Mapping[str, int]]) -> Range 
     most = bounds[UPPER_BOUND].get(name)
     if most is None or most < 1:
         return None
-    return Range(min(max(1, bounds[LOWER_BOUND].get(name, 1)), most), most, most)
+    least = min(max(1, bounds[LOWER_BOUND].get(name, 1)), most)
+    return Range(least, usual(least, most), most)
