@@ -26,10 +26,12 @@ from .errors import (
     OffloadError,
     RelaxGlueError,
     RewriteError,
+    SplitError,
     UnknownNameError,
 )
 from .frontend import from_onnx, from_tflite, from_torch, load, save
 from .inline import inline
+from .postprocessing import SplitModules, split_postprocessing
 from .report import Outside, RegionSummary, Report
 
 __version__ = "0.1.0"
@@ -45,6 +47,8 @@ __all__ = [
     "RelaxGlueError",
     "Report",
     "RewriteError",
+    "SplitError",
+    "SplitModules",
     "UnknownNameError",
     "__version__",
     "canonicalize",
@@ -59,4 +63,5 @@ __all__ = [
     "partition",
     "passes",
     "save",
+    "split_postprocessing",
 ]

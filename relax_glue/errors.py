@@ -28,6 +28,10 @@ class OffloadError(RelaxGlueError):
     """Full offload was required, and an operator has to stay outside."""
 
 
+class SplitError(RelaxGlueError, ValueError):
+    """A model has no post-processing to split off, or is nothing else."""
+
+
 class CompilationError(RelaxGlueError, RuntimeError):
     """TVM cannot compile what it is given: an operator without a kernel, or one whose shape is not known."""
 

@@ -219,7 +219,8 @@ def _host_function(members: Sequence[Step], border: Boundary, name: str) -> rela
     fields: list[relax.Expr] = list(border.outputs)
     if border.yielded:
         fields.append(relax.ShapeExpr(list(border.yielded)))
-    return make_function(params, bindings, typed(relax.Tuple(fields)), name).with_attr(HOST, 1)
+    function = make_function(params, bindings, typed(relax.Tuple(fields)))
+    return function.with_attrs({"global_symbol": name, HOST: 1})
 
 
 def _known_before(ty: relax.Type, inside: Collection[tirx.Var]) -> relax.Type:

@@ -74,9 +74,9 @@ def arguments(border: Boundary) -> list[relax.Expr]:
 
 
 def make_function(
-    params: Sequence[relax.Var], bindings: Sequence[relax.Binding], result: relax.Expr, name: str
+    params: Sequence[relax.Var], bindings: Sequence[relax.Binding], result: relax.Expr, is_pure: bool = True
 ) -> relax.Function:
-    """Make a pure function of bindings, with variables and symbols of its own.
+    """Make a function of bindings, with variables and symbols of its own.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def make_function(
         In an order in which they can run.
     result : relax.Expr
         What it returns: a variable, or a tuple of variables.
-    name : str
-        Its global symbol.
+    is_pure : bool
+        Whether none of the bindings has an effect.
     """
     out = relax.Var("result", result.ty)
     body = relax.SeqExpr([relax.BindingBlock([*bindings, relax.VarBinding(out, result)])], out)
     relax.expr._update_type(body, result.ty)
     given = {s for param in params for s in relax.analysis.tir_vars_in_type(param.ty)}
-    function = relax.Function(params, body, seen_outside(result.ty, given), True)
-    return copy_with_new_vars(function).with_attr("global_symbol", name)
+    function = relax.Function(params, body, seen_outside(result.ty, given), is_pure)
+    return copy_with_new_vars(function)
 
 
 def seen_outside(ty: relax.Type, known: Collection[tirx.Var]) -> relax.Type:
