@@ -11,6 +11,7 @@ from tvm import relax
 from .errors import CompilationError, UnknownNameError
 from .heterogeneous import heterogeneous_pipeline, place_on_host
 from .inline import inline
+from .lowering import lowering_context
 from .partition import PartitionOptions, Predicate, partition_with_report
 from .pipeline import check_rules, left_out, pipeline_passes
 from .region_function import region_functions
@@ -262,7 +263,8 @@ def _target(target: tvm.target.Target | str) -> tvm.target.Target:
 
 def _compile(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     try:
-        return tvm.compile(mod, target, relax_pipeline=heterogeneous_pipeline(target))
+        with lowering_context(mod):
+            return tvm.compile(mod, target, relax_pipeline=heterogeneous_pipeline(target))
     except Exception as error:  # TVM's lowering raises whatever its checks do: some Python errors, most from C++
         reason = str(error).strip() or type(error).__name__
         raise CompilationError(f"TVM cannot compile the module for {target.kind.name}: {reason}") from error

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax, tirx
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
+from .ir.shapes import is_symbol
 from .ir.write import call_with
 from .region_function import is_region, region_functions
 from .validate import check_module
@@ -145,7 +146,7 @@ class _Inliner:
         if isinstance(expr, tvm.ir.GenericConst):
             return self.values.setdefault(expr, [self._constant(expr)])
         if isinstance(expr, relax.Tuple):
-            return [v for field in expr.fields for v in self.of(field)]
+            return [v for field in expr.fields if _is_value(field) for v in self.of(field)]
         if isinstance(expr, relax.TupleGetItem):
             return [self._item(self.of(expr.tuple_value), expr.index)]
         if expr.op in self.local:
@@ -177,4 +178,4 @@ def _is_value(arg: relax.Expr) -> bool:
     """Return whether an argument is a value: a shape, or a tuple of axes or bounds of a slice, is none."""
     if isinstance(arg, relax.Tuple):
         return any(map(_is_value, arg.fields))
-    return isinstance(arg, (relax.Var, tvm.ir.GenericConst, relax.TupleGetItem))
+    return not is_symbol(arg) and isinstance(arg, (relax.Var, tvm.ir.GenericConst, relax.TupleGetItem))

@@ -6,6 +6,7 @@ that binding although y is not among its operands (apache/tvm issue 20195).
 
 from __future__ import annotations
 
+import tvm
 from tvm import relax, tirx
 
 from .graph import Graph, Node
@@ -17,10 +18,20 @@ def symbols_of(node: Node) -> set[tirx.Var]:
     if node.op not in ("input", "constant", "match_cast"):
         found |= set(relax.analysis.free_symbolic_vars(node.expr)) if isinstance(node.expr, relax.Function) else set()
         for arg in getattr(node.expr, "args", ()):
-            ty = getattr(arg, "ty", None)
-            if isinstance(ty, (relax.ShapeType, relax.TensorType)):
-                found |= set(relax.analysis.tir_vars_in_type(ty))
+            found |= _symbols_in(arg)
     return found
+
+
+def _symbols_in(arg: relax.Expr) -> set[tirx.Var]:
+    """Return the symbols that an argument mentions: a shape, a tensor by its type, an integer, or a tuple of such."""
+    if isinstance(arg, relax.Tuple):
+        return {symbol for item in arg.fields for symbol in _symbols_in(item)}
+    ty = getattr(arg, "ty", None)
+    if isinstance(ty, (relax.ShapeType, relax.TensorType)):
+        return set(relax.analysis.tir_vars_in_type(ty))
+    if isinstance(ty, tvm.ir.PrimType):
+        return set(tirx.analysis.undefined_vars(arg))
+    return set()
 
 
 def symbol_dependencies(graph: Graph) -> dict[Node, set[Node]]:

@@ -7,6 +7,7 @@ from tvm import relax
 
 from ..errors import InvalidModuleError
 from .graph import Graph, Value
+from .shapes import is_symbol
 
 # Operators whose first operand is a tuple of tensors: a tuple-typed variable there is read item by item.
 VARIADIC = frozenset({"relax.concat", "relax.stack", "relax.einsum", "relax.meshgrid"})
@@ -22,6 +23,8 @@ class _Reader:
 
     def value_of(self, expr: relax.Expr) -> Value | None:
         """Return the value that a leaf expression refers to, or None where it refers to none."""
+        if is_symbol(expr):
+            return None
         if isinstance(expr, relax.Var):
             found = self.env.get(expr)
             return found if found is not None else self._outside(expr)

@@ -15,10 +15,13 @@ from tvm import relax
 from .graph import Graph, Node, Value
 from .order import symbol_dependencies
 from .rename import rename
+from .shapes import is_symbol
 
 
 def substitute(expr: relax.Expr, operands: Iterator[relax.Expr]) -> relax.Expr:
     """Put `operands` in the places of the values in `expr`; return `expr` itself if nothing changed."""
+    if is_symbol(expr):
+        return expr
     if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
         new = next(operands)
         return expr if new.same_as(expr) else new

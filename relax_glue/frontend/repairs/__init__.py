@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from tvm import relax
 
-from . import arithmetic, layers, movement, resize, shapes, slices
+from . import arithmetic, layers, movement, padding, resize, shapes, slices
 from .node import SHAPE_OPERANDS, Facts, OnnxNode
 
 __all__ = ["REPAIRS", "SHAPE_OPERANDS", "Facts", "OnnxNode", "Repair"]
@@ -24,10 +24,11 @@ Repair = Callable[[OnnxNode], "relax.Expr | None"]
 
 REPAIRS: Mapping[str, Repair] = MappingProxyType(
     {
-        "AveragePool": layers.pool,
+        "AveragePool": layers.average_pool,
         "Cast": movement.cast,
         "Clip": arithmetic.clip,
         "ConstantOfShape": shapes.constant_of_shape,
+        "Conv": layers.conv,
         "ConvTranspose": layers.conv_transpose,
         "CumSum": arithmetic.cum_sum,
         "Dropout": layers.first_result_only,
@@ -46,7 +47,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "NonMaxSuppression": layers.non_max_suppression,
         "NonZero": layers.non_zero,
         "OneHot": arithmetic.one_hot,
-        "Pad": movement.pad,
+        "Pad": padding.pad,
         "Pow": arithmetic.power,
         "Range": shapes.range_,
         "Reshape": shapes.reshape,

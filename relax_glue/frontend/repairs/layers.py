@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from relax_glue.frontend.naming import variable_name
 
-from .node import OnnxNode, extents_of, scalar
+from .node import OnnxNode, dtype_of, extents_of, scalar
+from .padding import pad_by, same_amounts
 
 
 def conv_transpose(node: OnnxNode) -> relax.Expr | None:
@@ -39,27 +42,47 @@ def conv_transpose(node: OnnxNode) -> relax.Expr | None:
     return None
 
 
-def pool(node: OnnxNode) -> relax.Expr | None:
-    """MaxPool and AveragePool with auto_pad, as explicit padding.
+def conv(node: OnnxNode) -> relax.Expr | None:
+    """Conv with auto_pad, as explicit padding; TVM fails on a strided one whose input has free extents."""
+    kernel = node.attrs.get("kernel_shape") or (extents_of(node.inputs[1]) or [])[2:]
+    _pad_same(node, kernel, 0.0)
+    return None
+
+
+def average_pool(node: OnnxNode) -> relax.Expr | None:
+    """AveragePool with auto_pad, as explicit padding.
 
     TVM rounds the output of SAME_LOWER down: 5x5 with kernel 3 and stride 2 comes out as 2x2 instead of 3x3.
     """
-    same = node.text("auto_pad", "NOTSET")
-    extents = extents_of(node.inputs[0])
-    if not same.startswith("SAME") or extents is None or not all(isinstance(extent, int) for extent in extents[2:]):
+    if _pad_same(node, node.attrs["kernel_shape"], None):
         return None
-    rank = len(extents) - 2
-    kernel = node.attrs["kernel_shape"]
-    strides, dilations = (node.attrs.get(name, [1] * rank) for name in ("strides", "dilations"))
-    pads: list[list[int]] = [[], []]
-    for axis, extent in enumerate(extents[2:]):
-        count = -(-extent // strides[axis])
-        total = max(0, (count - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - extent)
-        less, more = total // 2, total - total // 2
-        for side, amount in zip(pads, (less, more) if same == "SAME_UPPER" else (more, less), strict=True):
-            side.append(amount)
-    node.attrs.update(pads=pads[0] + pads[1], auto_pad=b"NOTSET", ceil_mode=0)
-    return None
+    raise node.refuse(
+        "auto_pad on a free axis with a stride pads by another amount for each size; export it with pads, or fix the "
+        "axis through input_shapes"
+    )
+
+
+def _pad_same(node: OnnxNode, kernel: Sequence[int], filler: float | None) -> bool:
+    """Replace auto_pad by amounts, or by padding of the input where these follow from free extents.
+
+    Returns False where the input would have to be padded and there is no filler that changes nothing.
+    """
+    extents = extents_of(node.inputs[0])
+    amounts = None if extents is None else same_amounts(node, extents[2:], kernel)
+    if extents is None or amounts is None:
+        return True
+    node.attrs.update(auto_pad=b"NOTSET")
+    if "ceil_mode" in node.attrs:
+        node.attrs["ceil_mode"] = 0
+    if all(isinstance(amount, int) for side in amounts for amount in side):
+        node.attrs["pads"] = amounts[0] + amounts[1]
+        return True
+    if filler is None:
+        return False
+    node.attrs["pads"] = [0] * (2 * len(kernel))
+    wide = pad_by(node, node.inputs[0], ([0, 0, *amounts[0]], [0, 0, *amounts[1]]), "constant", filler)
+    node.inputs[0] = node.emit(wide)
+    return True
 
 
 def first_result_only(node: OnnxNode) -> relax.Expr | None:
@@ -74,9 +97,11 @@ def first_result_only(node: OnnxNode) -> relax.Expr | None:
 
 
 def max_pool(node: OnnxNode) -> relax.Expr | None:
-    """MaxPool: no indices of the maxima, and padding as in `pool`."""
+    """MaxPool: no indices of the maxima, and auto_pad as in `average_pool`."""
     first_result_only(node)
-    return pool(node)
+    dtype = dtype_of(node.inputs[0])
+    _pad_same(node, node.attrs["kernel_shape"], float("-inf") if dtype.kind == "f" else float(np.iinfo(dtype).min))
+    return None
 
 
 def roi_align(node: OnnxNode) -> relax.Expr | None:

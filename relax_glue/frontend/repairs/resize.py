@@ -8,16 +8,19 @@ nearest, and a product with a constant matrix for linear and cubic.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from tvm import relax
+
+from relax_glue.frontend.symbolic import Element, Quotient
 
 from .node import OnnxNode, dtype_of, extents_of
 
 METHODS = MappingProxyType({"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"})
 NATIVE_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+MAX_DENOMINATOR = 1 << 10
 EXACT = 1e-6  # relative: scales are float32, so 2.6666667 on 3 is 8
 
 
@@ -102,12 +105,42 @@ class Sampling:
         return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a Resize makes of each axis.
+
+    Attributes
+    ----------
+    extents, sizes : list of int or tirx.PrimExpr
+        What there is, and what there is to be.
+    scales : list of float or None
+        By what, for an axis whose scale is a number.
+    exact : list of bool
+        Whether the scale is the ratio of the sizes, as relax.image.resize2d takes it.
+    """
+
+    extents: list[Element]
+    sizes: list[Element]
+    scales: list[float | None]
+    exact: list[bool]
+
+    def changed(self, node: OnnxNode) -> list[int]:
+        """Return the axes that do not stay as they are."""
+        same = node.facts.arithmetic.same
+        return [
+            axis
+            for axis, (extent, size, scale) in enumerate(zip(self.extents, self.sizes, self.scales, strict=True))
+            if not same(extent, size) or scale not in (1, None)
+        ]
+
+
 def resize(node: OnnxNode) -> relax.Expr | None:
-    """Resize of known size: relax.image.resize2d where that is exact, else one fixed map for each axis.
+    """Resize: relax.image.resize2d where that is exact, else one fixed map for each axis of known size.
 
     TVM's converter refuses opset 10 (scales are the second operand there), operands that are present but empty, the
-    attribute axes and resizing of one axis only where the rank is 3 (a call_tir). It takes the ratio of the sizes for
-    the scale (0.6 on 4 gives 2, and the scale 0.5), and does not read half_pixel_symmetric and antialias.
+    attribute axes, sizes computed from free extents, and resizing of one axis only where the rank is 3 (a call_tir). It
+    takes the ratio of the sizes for the scale (0.6 on 4 gives 2, and the scale 0.5), and does not read
+    half_pixel_symmetric and antialias.
     """
     sampling = Sampling.of(node)
     if sampling.coordinates == "tf_crop_and_resize":
@@ -115,18 +148,65 @@ def resize(node: OnnxNode) -> relax.Expr | None:
     extents = extents_of(node.inputs[0])
     if extents is None:
         raise node.refuse("the extents of its input are not known; fix the input shapes through input_shapes")
-    sizes, scales = _target(node, extents)
-    changed = [axis for axis, extent in enumerate(extents) if sizes[axis] is not extent and sizes[axis] != extent]
-    changed += [axis for axis, scale in enumerate(scales) if scale != 1 and axis not in changed]
-    if node.attrs.get("antialias", 0) and any(scales[axis] < 1 for axis in changed):
+    target = _target(node, extents)
+    changed = target.changed(node)
+    if node.attrs.get("antialias", 0) and any(_shrinks(node, target, axis) for axis in changed):
         raise node.refuse("antialias when scaling down has no counterpart in Relax; export it with antialias=0")
     if not changed:
         return node.inputs[0]
-    if not all(isinstance(extents[axis], int) for axis in changed):
-        return _resize2d(node, sampling, sizes) if _is_native(node, sampling, extents, sizes, scales, changed) else None
-    if _is_native(node, sampling, extents, sizes, scales, changed):
-        return _resize2d(node, sampling, sizes)
-    return _along_axes(node, sampling, extents, sizes, scales, changed)
+    known = all(isinstance(side[axis], int) for axis in changed for side in (target.extents, target.sizes))
+    if not known:
+        return _free_resize(node, sampling, target, changed)
+    if _is_native(node, sampling, target, changed):
+        return _resize2d(node, sampling, target.sizes)
+    return _along_axes(node, sampling, target, changed)
+
+
+def _shrinks(node: OnnxNode, target: Target, axis: int) -> bool:
+    return node.facts.arithmetic.less(target.sizes[axis], target.extents[axis]) is not False
+
+
+def _free_resize(node: OnnxNode, sampling: Sampling, target: Target, changed: list[int]) -> relax.Expr:
+    """Return a resize2d of free extents, after asking at the entry for what makes it exact."""
+    if not _has_native_form(node, sampling, len(target.extents), changed):
+        raise node.refuse(
+            f"mode '{sampling.mode}' with coordinates '{sampling.coordinates}' on axes {changed} of rank "
+            f"{len(target.extents)} and free extents; relax.image.resize2d takes 'nearest', 'linear' and 'cubic' of "
+            f"floats with {', '.join(NATIVE_COORDINATES)} on the last two of four axes, other forms need their axes "
+            "fixed through input_shapes"
+        )
+    if sampling.coordinates == "align_corners":
+        for axis in changed:  # TVM divides by size - 1
+            size = target.sizes[axis]
+            node.require_equal(size, node.facts.arithmetic.maximum(size, 2))
+    whole = {axis: _whole_extent(node, target, axis) for axis in changed if not target.exact[axis]}
+    if whole:
+        ends = list(whole.values())
+        cut = relax.op.strided_slice(node.inputs[0], list(whole), [0] * len(whole), ends, assume_inbound=True)
+        node.inputs[0] = node.emit(cut)
+    return _resize2d(node, sampling, target.sizes)
+
+
+def _whole_extent(node: OnnxNode, target: Target, axis: int) -> Element:
+    """Return how much of an axis a scale below 1 reads, where that is a whole number for every size.
+
+    To a half, 9 rows give 4, at the scale 0.5 and not 4 / 9: the last row is not read, so it can go.
+    """
+    inverse = 1 / (target.scales[axis] or 1)
+    if inverse < 1 or abs(inverse - round(inverse)) > EXACT * inverse:
+        node.require_equal(*_sides_of_ratio(node, target, axis))
+        return target.extents[axis]
+    return node.facts.arithmetic.multiply(target.sizes[axis], round(inverse))
+
+
+def _sides_of_ratio(node: OnnxNode, target: Target, axis: int) -> tuple[Element, Element]:
+    """Return two integers that are equal where the scale is the ratio of the sizes."""
+    ratio = _simple_ratio(target.scales[axis] or 1)
+    multiply = node.facts.arithmetic.multiply
+    return (
+        multiply(target.sizes[axis], ratio.denominator),
+        multiply(target.extents[axis], ratio.numerator),
+    )
 
 
 def upsample(node: OnnxNode) -> relax.Expr | None:
@@ -139,82 +219,95 @@ def upsample(node: OnnxNode) -> relax.Expr | None:
     return result
 
 
-def _target(node: OnnxNode, extents: list[Any]) -> tuple[list[Any], list[float]]:
+def _target(node: OnnxNode, extents: list[Element]) -> Target:
     """Return the size and the scale of every axis."""
     axes = [axis % len(extents) for axis in node.attrs.get("axes", range(len(extents)))]
-    scales_at = 1 if node.opset < 11 else 2
-    given_scales, given_sizes = _present(node, scales_at), _present(node, 3)
-    if given_scales is None and given_sizes is None:
+    scales, sizes = _present(node, 1 if node.opset < 11 else 2), _present(node, 3)
+    if scales is None and sizes is None:
         raise node.refuse("its size is computed while the model runs; fix the input shapes through input_shapes")
-    sizes: list[Any] = list(extents)
-    scales = [1.0] * len(extents)
-    if given_sizes is not None:
-        _by_sizes(node, axes, [int(size) for size in given_sizes], extents, sizes, scales)
-        return sizes, scales
-    for axis, scale in zip(axes, given_scales if given_scales is not None else (), strict=True):
-        scales[axis] = float(scale)
-        sizes[axis] = _scaled(node, extents[axis], float(scale))
-    return sizes, scales
+    target = Target(extents, list(extents), [1.0] * len(extents), [True] * len(extents))
+    if sizes is not None:
+        _by_sizes(node, axes, sizes, target)
+        return target
+    for axis, scale in zip(axes, scales or (), strict=True):
+        _by_scale(node, axis, scale, target)
+    return target
 
 
-def _present(node: OnnxNode, index: int) -> np.ndarray | None:
-    """Return a constant operand; an empty one stands for one left out."""
-    value = node.constant(index)
-    if value is None and node.input(index) is not None:
+def _present(node: OnnxNode, index: int) -> list[Element] | None:
+    """Return an operand; an empty one stands for one left out."""
+    elements = node.elements(index)
+    if elements is None and node.input(index) is not None:
         raise node.refuse("its size is computed while the model runs; fix the input shapes through input_shapes")
-    return value if value is not None and value.size else None
+    return elements or None
 
 
-def _scaled(node: OnnxNode, extent: Any, scale: float) -> Any:
-    if scale == 1:
-        return extent
+def _by_scale(node: OnnxNode, axis: int, scale: Element, target: Target) -> None:
+    """Fill in the size of an axis from its scale: a number, or a quotient of sizes as an exporter calculates it."""
+    extent, arithmetic = target.extents[axis], node.facts.arithmetic
+    if isinstance(scale, Quotient):
+        size = arithmetic.divide(arithmetic.multiply(extent, scale.numerator), scale.denominator)
+        node.require_equal(arithmetic.multiply(size, scale.denominator), arithmetic.multiply(extent, scale.numerator))
+        target.sizes[axis], target.scales[axis] = size, None
+        return
+    target.scales[axis] = float(scale)
     if isinstance(extent, int):
         # A float32 scale such as 2.6666667 must not lose the last pixel to rounding.
-        return int(np.floor(extent * scale * (1 + EXACT)))
-    if scale != int(scale):
-        raise node.refuse(f"scale {scale} on a free axis gives no whole size; fix the axis through input_shapes")
-    return extent * int(scale)
+        target.sizes[axis] = int(np.floor(extent * scale * (1 + EXACT)))
+        target.exact[axis] = abs(extent * scale - target.sizes[axis]) <= EXACT * max(1, target.sizes[axis])
+        return
+    ratio = _simple_ratio(float(scale))
+    target.sizes[axis] = arithmetic.floor_divide(arithmetic.multiply(extent, ratio.numerator), ratio.denominator)
+    target.exact[axis] = arithmetic.same(*_sides_of_ratio(node, target, axis))
 
 
-def _by_sizes(
-    node: OnnxNode, axes: list[int], given: list[int], extents: list[Any], sizes: list[Any], scales: list[float]
-) -> None:
+def _simple_ratio(scale: float) -> Fraction:
+    """Return the fraction that a float32 scale stands for."""
+    return Fraction(scale).limit_denominator(MAX_DENOMINATOR)
+
+
+def _by_sizes(node: OnnxNode, axes: list[int], given: list[Element], target: Target) -> None:
     """Fill in sizes and scales from wanted sizes, under the policy for the aspect ratio."""
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    known = True
     for axis, size in zip(axes, given, strict=True):
-        if not isinstance(extents[axis], int):
-            raise node.refuse(f"it resizes the free axis {axis} to {size}; fix the axis through input_shapes")
-        sizes[axis], scales[axis] = size, size / extents[axis]
+        extent = target.extents[axis]
+        target.sizes[axis] = size
+        is_known = isinstance(extent, int) and isinstance(size, int)
+        target.scales[axis] = size / extent if is_known else None
+        known = known and is_known
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return
-    common = (min if policy == "not_larger" else max)(scales[axis] for axis in axes)
+    if not known:
+        raise node.refuse(f"keep_aspect_ratio_policy '{policy}' on a free axis; fix the axis through input_shapes")
+    common = (min if policy == "not_larger" else max)(target.scales[axis] or 1 for axis in axes)
     for axis in axes:
-        sizes[axis], scales[axis] = int(np.floor(extents[axis] * common + 0.5)), common
+        extent = target.extents[axis]
+        size = int(np.floor(extent * common + 0.5))
+        target.sizes[axis], target.scales[axis] = size, common
+        target.exact[axis] = abs(extent * common - size) <= EXACT * max(1, size)
 
 
-def _is_native(
-    node: OnnxNode, sampling: Sampling, extents: list[Any], sizes: list[Any], scales: list[float], changed: list[int]
-) -> bool:
-    """Tell whether relax.image.resize2d computes exactly this."""
-    if sampling.mode not in METHODS or not set(changed) <= ({2, 3} if len(extents) == 4 else {2}):
+def _has_native_form(node: OnnxNode, sampling: Sampling, rank: int, changed: list[int]) -> bool:
+    """Tell whether relax.image.resize2d has the mode, on these axes and this element type."""
+    if sampling.mode not in METHODS or rank not in (3, 4) or not set(changed) <= ({2, 3} if rank == 4 else {2}):
         return False
-    if (
-        len(extents) not in (3, 4)
-        or sampling.coordinates not in NATIVE_COORDINATES
-        or dtype_of(node.inputs[0]).kind != "f"
-    ):
+    return sampling.coordinates in NATIVE_COORDINATES and dtype_of(node.inputs[0]).kind == "f"
+
+
+def _is_native(node: OnnxNode, sampling: Sampling, target: Target, changed: list[int]) -> bool:
+    """Tell whether relax.image.resize2d computes exactly this."""
+    rank = len(target.extents)
+    if not _has_native_form(node, sampling, rank, changed):
         return False
     # For align_corners TVM divides by size - 1 on both axes, also where the only position is 0.
-    if sampling.coordinates == "align_corners" and (len(extents) == 3 or 1 in sizes[2:]):
+    ones = any(isinstance(size, int) and size == 1 for size in target.sizes[2:])
+    if sampling.coordinates == "align_corners" and (rank == 3 or ones):
         return False
-    return all(
-        abs(extents[axis] * scales[axis] - sizes[axis]) <= EXACT * max(1, sizes[axis])
-        for axis in changed
-        if isinstance(extents[axis], int)
-    )
+    return all(target.exact[axis] for axis in changed)
 
 
-def _resize2d(node: OnnxNode, sampling: Sampling, sizes: list[Any]) -> relax.Expr:
+def _resize2d(node: OnnxNode, sampling: Sampling, sizes: list[Element]) -> relax.Expr:
     """Return a resize2d; of a tensor of rank 3 with an axis of extent 1 put in and taken out."""
     x = node.inputs[0]
     flat = len(sizes) == 3
@@ -231,20 +324,19 @@ def _resize2d(node: OnnxNode, sampling: Sampling, sizes: list[Any]) -> relax.Exp
     return relax.op.squeeze(result, [2]) if flat else result
 
 
-def _along_axes(
-    node: OnnxNode, sampling: Sampling, extents: list[Any], sizes: list[Any], scales: list[float], changed: list[int]
-) -> relax.Expr:
+def _along_axes(node: OnnxNode, sampling: Sampling, target: Target, changed: list[int]) -> relax.Expr:
     """Resize one axis after the other by a fixed map."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     if sampling.mode != "nearest" and dtype.kind != "f":
         raise node.refuse(f"mode '{sampling.mode}' on {dtype.name} is not defined; cast it to a float type first")
     for axis in changed:
+        extent, size, scale = target.extents[axis], target.sizes[axis], target.scales[axis] or 1.0
         if sampling.mode == "nearest":
-            index = sampling.nearest(extents[axis], sizes[axis], scales[axis])
+            index = sampling.nearest(extent, size, scale)
             x = node.emit(relax.op.take(x, relax.const(index, "int64"), axis))
             continue
-        matrix = sampling.weights(extents[axis], sizes[axis], scales[axis]).astype(dtype)
-        x = node.emit(times(x, matrix, axis, len(extents)))
+        matrix = sampling.weights(extent, size, scale).astype(dtype)
+        x = node.emit(times(x, matrix, axis, len(target.extents)))
     return x
 
 

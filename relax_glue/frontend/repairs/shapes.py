@@ -80,7 +80,9 @@ def expand(node: OnnxNode) -> relax.Expr | None:
         raise node.refuse(_COMPUTED.format("its target"))
     if extents is None or all(isinstance(e, int) for e in [*extents, *target]):
         return None
-    fitted, wanted = node.facts.joins.stretch(node.name, x, target)
+    # -1 stands for the extent that is there; ONNX does not say so, but PyTorch's exporters count on it
+    asked = [1 if isinstance(extent, int) and extent == -1 else extent for extent in target]
+    fitted, wanted = node.facts.joins.stretch(node.name, x, asked)
     if len(wanted) == len(extents) and all(map(node.facts.arithmetic.same, extents_of(fitted) or [], wanted)):
         return fitted
     return relax.op.broadcast_to(fitted, relax.ShapeExpr(wanted))

@@ -91,7 +91,7 @@ def _clamped(node: OnnxNode, bound: Element, extent: Element, limits: tuple[Elem
         return limits[1]
     if isinstance(bound, int) and bound <= -TO_THE_END:
         return limits[0]
-    negative = arithmetic.less(bound, 0)
+    negative = arithmetic.is_negative(bound)
     if negative is None:
         return None
     place = arithmetic.add(bound, extent) if negative else bound

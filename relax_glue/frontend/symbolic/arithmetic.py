@@ -98,6 +98,22 @@ class Arithmetic:
             return left == right
         return self.proves(tirx.EQ(_expr(left), _expr(right)))
 
+    def is_negative(self, value: Element) -> bool | None:
+        """Return whether a bound of a slice counts from the end, None where that is open."""
+        if isinstance(value, int):
+            return value < 0
+        if self.proves(_expr(value) >= 0):
+            return False
+        return True if self.proves(_expr(value) < 0) else None
+
+    def largest(self, value: Element) -> int | None:
+        """Return a bound that an integer never exceeds, None if there is none that matters."""
+        if isinstance(value, int):
+            return value
+        self._bind_new(value)
+        most = int(self._analyzer.const_int_bound(value).max_value)
+        return most if most < MAX_EXTENT else None
+
     # Integers and fractions
 
     def add(self, left: Element, right: Element) -> Element | None:
@@ -145,6 +161,8 @@ class Arithmetic:
             return self._divide_integers(left, right)
         if _known(left) and _known(right):
             return left / right if right else None
+        if _known(right) and right < 0:
+            left, right = self.negate(left), -right
         a, b = as_quotient(left), as_quotient(right)
         if a is None or b is None or not (a.is_exact and b.is_exact) or not self.proves(_expr(b.numerator) > 0):
             return None
