@@ -1,5 +1,6 @@
 """The passes, each a `tvm.transform.Pass` that works alone in a `tvm.transform.Sequential` and in the pipeline."""
 
+from .affine import FoldAffine
 from .batch_norm import FoldBatchNorm
 from .broadcast import CanonicalizeBroadcast
 from .call_tir import RecognizeCallTir
@@ -8,9 +9,11 @@ from .concat import CanonicalizeConcat
 from .constants import FoldConstants
 from .dataflow import ConvertToDataflow
 from .elementwise import CanonicalizeElementwise
+from .layer_norm import RecognizeIdioms
 from .layout import ConvertLayout
 from .lift_branches import LiftBranches
-from .motion import SinkPermuteDims
+from .merge import MergeEqual
+from .motion import CancelPermuteDims, SinkPermuteDims
 from .pad import CanonicalizePad
 from .permute_dims import CanonicalizePermuteDims
 from .pool import CanonicalizePool
@@ -25,6 +28,7 @@ from .strided_slice import CanonicalizeStridedSlice
 from .take import CanonicalizeTake
 
 __all__ = [
+    "CancelPermuteDims",
     "CanonicalizeBroadcast",
     "CanonicalizeConcat",
     "CanonicalizeElementwise",
@@ -38,13 +42,16 @@ __all__ = [
     "CanonicalizeTake",
     "ConvertLayout",
     "ConvertToDataflow",
+    "FoldAffine",
     "FoldBatchNorm",
     "FoldConstants",
     "FoldShapes",
     "LiftBranches",
+    "MergeEqual",
     "MergeRegions",
     "RecognizeCallTir",
     "RecognizeClip",
+    "RecognizeIdioms",
     "RecognizeMaximum",
     "ResolveIf",
     "SinkPermuteDims",

@@ -4,9 +4,8 @@
 
 f' is f with its axes renamed: those of a pointwise operator need no renaming, a concat or softmax has one axis, a slice
 or pad has bounds for each. `following` says which operands are permuted with the result, `build` adds f'. All of
-it keeps every bit, but a float sum over several axes, which is made in another order. Normalisations are left out:
-TensorRT normalises rows, and over another axis than the last it would have to gather them.
-(rules.md T04 to T13, T16; section 3.)
+it keeps every bit, but a float sum over several axes, which is made in another order.
+(rules.md T04 to T13, T16, T18, T28; section 3.)
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from relax_glue.movement import (
     Tile,
 )
 
+from .axis_norms import NORMS, build_norm, may_renormalise
 from .between_reshapes import PRELU, SOFTMAXES
 from .pointwise import BINARY, UNARY, WHERE
 from .reduce import MOMENTS, REDUCTIONS, SUMS, emit_reduction, reduced_axes
@@ -43,7 +43,9 @@ Axes = tuple[int, ...]
 _LOOKED_AT = 64  # the latest users of a value: looking at all is quadratic where a thousand layers share one
 
 POINTWISE = frozenset((*UNARY, *BINARY, WHERE))
-ONE_AXIS = frozenset((*SOFTMAXES, PRELU))
+SCANS = ("relax.cumsum", "relax.cumprod")
+QUANTIZERS = ("relax.quantize", "relax.dequantize")
+ONE_AXIS = frozenset((*SOFTMAXES, PRELU, *SCANS, *QUANTIZERS))
 MOVED = (Broadcast, Concat, Flip, Pad, Repeat, Slice, Split, Take, Tile)
 
 
@@ -67,7 +69,9 @@ def following(node: Node, exact: bool) -> tuple[int, ...]:
     if node.op in POINTWISE:
         return tuple(range(len(node.inputs)))
     if node.op in ONE_AXIS:
-        return (0,)
+        return (0,) if node.attrs.axis is not None else ()
+    if node.op in NORMS:
+        return (0,) if may_renormalise(node, exact) else ()
     if node.op in REDUCTIONS:
         return (0,) if node.attrs.keepdims and may_reduce(node, exact) else ()
     return _moved(node)
@@ -141,6 +145,8 @@ def build(graph: Graph, node: Node, axes: Axes, inputs: Sequence[Value]) -> Valu
         return graph.rebuild(node, inputs)
     if node.op in ONE_AXIS:
         return _with_axis(graph, node, axes.index(normal_axis(int(node.attrs.axis), len(axes))), inputs)
+    if node.op in NORMS:
+        return build_norm(graph, node, axes, inputs)
     if node.op in REDUCTIONS:
         return emit_reduction(graph, node, inputs[0], sorted(axes.index(a) for a in reduced_axes(node)), True)
     if isinstance(node.view, Split):
@@ -151,6 +157,14 @@ def build(graph: Graph, node: Node, axes: Axes, inputs: Sequence[Value]) -> Valu
 
 
 def _with_axis(graph: Graph, node: Node, axis: int, inputs: Sequence[Value]) -> Value:
+    """Add a call like that of a node of `ONE_AXIS` along another axis."""
+    attrs = node.attrs
+    if node.op in SCANS:
+        make = getattr(relax.op, node.op.removeprefix("relax."))
+        return graph.emit(lambda e: make(e, axis, attrs.dtype, bool(attrs.exclusive)), inputs[0])
+    if node.op in QUANTIZERS:
+        make = getattr(relax.op, node.op.removeprefix("relax."))
+        return graph.emit(lambda *es: make(*es, axis, str(attrs.out_dtype)), *inputs)
     make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
     return graph.emit(lambda *es: make(*es, axis), *inputs)
 

@@ -46,7 +46,7 @@ def batch_norm_to_scale(node: Node, graph: Graph) -> Replacement | Decline:
         return Decline("a statistic is not constant")
     if graph.uses_of(Value(node)):
         return Decline("the whole tuple is used")
-    factor, shift = (_rounded(a, x.dtype) for a in _scale_and_shift(attrs, [a for a in arrays if a is not None]))
+    factor, shift = (rounded(a, x.dtype) for a in _scale_and_shift(attrs, [a for a in arrays if a is not None]))
     if factor is None or shift is None:
         return TOO_LARGE
     shape = [1] * len(x.shape)
@@ -64,20 +64,20 @@ def _scale_and_shift(attrs: Any, statistics: list[np.ndarray]) -> tuple[np.ndarr
         return factor, (beta if attrs.center else 0.0) - mean * factor
 
 
-def _rounded(exact: np.ndarray, dtype: str) -> np.ndarray | None:
+def rounded(exact: np.ndarray, dtype: str) -> np.ndarray | None:
     """Return float64 values in a float type, or None where a finite one has no finite value there."""
     with np.errstate(all="ignore"):
         found = exact.astype(dtype)
     return found if np.array_equal(np.isfinite(found), np.isfinite(exact)) else None
 
 
-def _scaled_weight(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+def scaled_weight(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """Return a weight times a factor in the weight's type, or None where it leaves the range of the type.
 
     A factor of 1e-5 on float16 weights leaves subnormals with a few bits: then the result is multiplied instead.
     """
     exact = weight.astype("float64") * factor
-    found = _rounded(exact, weight.dtype.name)
+    found = rounded(exact, weight.dtype.name)
     if found is None or not exact.size:
         return None
     largest = np.abs(np.where(np.isfinite(exact), exact, 0)).max()
@@ -150,7 +150,7 @@ def scale_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
     vector = _per_channel(found.array, (*[1] * axes[0], extent, *[1] * (conv.value.ndim - axes[0] - 1)), axes[0])
     if vector is None:
         return Decline("the constant does not vary along the channels alone")
-    scaled = _scaled_weight(weight, vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)]))
+    scaled = scaled_weight(weight, vector.reshape([-1 if k == axes[1] else 1 for k in range(weight.ndim)]))
     return TOO_LARGE if scaled is None else graph.rebuild(conv, [conv.inputs[0], graph.constant(scaled)])
 
 
@@ -180,7 +180,7 @@ def scale_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
     vector = _per_channel(found.array, shape, len(shape) - 1)
     if vector is None:
         return Decline("the constant does not vary along the columns alone")
-    scaled = _scaled_weight(weight, vector)
+    scaled = scaled_weight(weight, vector)
     return TOO_LARGE if scaled is None else graph.rebuild(product, [product.inputs[0], graph.constant(scaled)])
 
 
@@ -204,7 +204,7 @@ def scale_before_shift(node: Node, graph: Graph) -> Replacement | Decline:
         return Decline("the convolution has other users, no constant weight, or is no float")
     if not _keeps_shape(node, x.node):
         return Decline("the result is larger than the convolution's")
-    product = _rounded(inner.array.astype("float64") * found.array.astype("float64"), x.dtype)
+    product = rounded(inner.array.astype("float64") * found.array.astype("float64"), x.dtype)
     if product is None:
         return TOO_LARGE
     if product.size > max(inner.array.size, found.array.size):

@@ -16,6 +16,7 @@ from .ir import Graph
 from .passes import (
     ConvertToDataflow,
     RecognizeCallTir,
+    affine,
     batch_norm,
     broadcast,
     call_tir,
@@ -24,7 +25,9 @@ from .passes import (
     constants,
     dataflow,
     elementwise,
+    layer_norm,
     layout,
+    merge,
     motion,
     pad,
     permute_dims,
@@ -40,7 +43,7 @@ from .passes import (
     take,
 )
 from .passes.base import graph_pass, rule_pass
-from .passes.motion import sink_permutes
+from .passes.motion import move_permutes
 from .passes.resolve_if import ResolveIf, until_branches_are_resolved
 from .passes.symbols import until_symbols_are_bound
 from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, Rule, RuleSet, check_soundness, rewrite
@@ -54,6 +57,8 @@ FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
         "FoldShapes": shapes.RULES,
         "FoldConstants": constants.RULES,
         "FoldBatchNorm": batch_norm.RULES,
+        "FoldAffine": affine.RULES,
+        "RecognizeIdioms": layer_norm.RULES,
         "RecognizeClip": clip.RULES,
         "RecognizeMaximum": stack_reduce.RULES,
         "CanonicalizeReshape": reshape.RULES,
@@ -67,6 +72,7 @@ FAMILIES: Mapping[str, RuleSet] = MappingProxyType(
         "CanonicalizePad": pad.RULES,
         "CanonicalizeResize": resize.RULES,
         "CanonicalizePool": pool.RULES,
+        "MergeEqual": merge.RULES,
         "ConvertLayout": layout.RULES,
     }
 )
@@ -89,7 +95,8 @@ class Step:
     reason: str
 
 
-SINK = "SinkPermuteDims"
+CANCEL, SINK = "CancelPermuteDims", "SinkPermuteDims"
+MOTIONS = MappingProxyType({CANCEL: motion.CANCEL, SINK: motion.SINK})
 _ROUNDS = 100  # each lowers the bytes that permutes move; two or three are usual
 
 OFF_BY_DEFAULT = frozenset({"ConvertLayout", SINK})
@@ -105,7 +112,7 @@ TRANSFORMS: Mapping[str, tuple[Transform, ...]] = MappingProxyType(
         "ConvertToDataflow": (dataflow.OPEN,),
         "FoldShapes": (symbols.BIND,),
         "ResolveIf": (resolve_if.RESOLVE, resolve_if.DROP_GUARD),
-        SINK: (motion.SINK,),
+        **{name: (transform,) for name, transform in MOTIONS.items()},
     }
 )
 """What passes of the pipeline do that is no rule, by the name of the pass."""
@@ -145,7 +152,7 @@ PIPELINE: tuple[Step, ...] = (
     ),
     FOLDING,
     Step(
-        (*(name for name in FAMILIES if name != "RecognizeCallTir"), SINK),
+        (*(name for name in FAMILIES if name != "RecognizeCallTir"), *MOTIONS),
         "all families together: what one makes (a slice of a concat is a slice) another goes on with; only when they "
         "are done are layouts converted, where that is enabled, for a permute would hide a scale from its convolution, "
         "and permutes moved, for each motion is to be worth it by what is left; both again until nothing moves",
@@ -166,7 +173,10 @@ def improvements() -> list[str]:
 
 def rules_of_passes() -> dict[str, list[Rule | Transform]]:
     """Return what can be told of by `explain`, by the name of the pass: rules, and the motion of permutes."""
-    return {**{name: list(rules) for name, rules in FAMILIES.items()}, SINK: list(TRANSFORMS[SINK])}
+    return {
+        **{name: list(rules) for name, rules in FAMILIES.items()},
+        **{name: [found] for name, found in MOTIONS.items()},
+    }
 
 
 def check_rules(rules: bool | str | Iterable[str]) -> dict[str, list[Rule | Transform]]:
@@ -307,12 +317,14 @@ def _settling_pass(
     families = {name: _rules(name, unwanted, soundness) for name in kept if name in FAMILIES}
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
-    if not layouts and SINK not in kept:
+    motions = [transform for name, transform in MOTIONS.items() if name in kept]
+    if not layouts and not motions:
         return rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
 
     def moved(graph: Graph) -> int:
         count = rewrite(graph, layouts, stats)
-        return count + (sink_permutes(graph, stats, FLOAT_REASSOC not in soundness) if SINK in kept else 0)
+        exact = FLOAT_REASSOC not in soundness
+        return count + sum(move_permutes(graph, transform, stats, exact) for transform in motions)
 
     def settle(graph: Graph) -> bool:
         changed = rewrite(graph, rules, stats) > 0
@@ -321,6 +333,6 @@ def _settling_pass(
                 return changed
             changed = True
             rewrite(graph, rules, stats)
-        raise RewriteError(f"permutes still move after {_ROUNDS} rounds; leave {SINK!r} out")
+        raise RewriteError(f"permutes still move after {_ROUNDS} rounds; leave {SINK!r} and {CANCEL!r} out")
 
     return graph_pass("+".join(kept), settle)

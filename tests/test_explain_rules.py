@@ -88,7 +88,7 @@ def test_why_a_rule_took_no_part(rule: str, options: dict[str, Any], verdict: st
 def test_what_is_asked_for_is_not_left_out() -> None:
     every = ["exact", "float_reassoc", NAN_SENSITIVE]
     found = relax_glue.explain(Sliced, rules=True, soundness=every, enable=["ConvertLayout", "SinkPermuteDims"]).rules
-    assert {r.rule for r in found} == {*rule_names(), "sink-permute-dims"}
+    assert {r.rule for r in found} == {*rule_names(), "cancel-permute-dims", "sink-permute-dims"}
     assert not [r for r in found if "left out" in r.verdict]
 
 
@@ -170,7 +170,7 @@ def test_the_motion_of_permutes_is_told_of() -> None:
         return emit(op.permute_dims(y, [0, 3, 1, 2]))
 
     mod = build(make, x=(1, 3, 4, 5))
-    found = report_of(mod, "sink-permute-dims", enable="SinkPermuteDims")
+    found = report_of(mod, "cancel-permute-dims")
     (firing,) = found.firings
     assert (firing.op, firing.function) == ("relax.exp", "main") and "cluster of 1 operators" in firing.became[0]
 
