@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from ..errors import ExecutionError
-from .calls import Call, Calls
+from .calls import Call, Calls, Extents
 from .execution import Engine, Graphs, Runner
 
 
@@ -26,7 +26,8 @@ class DynamicRunner(Runner):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._calls = Calls(engine.artifact)
-        self._call: Call | None = None  # the one being made
+        self._extents: tuple[Extents, ...] = ()
+        self._call: Call | None = None  # the one being made, with these extents
         self._settled: Call | None = None  # the one that the context is ready for
         self._profile = int(self._context.active_optimization_profile)
         if engine.captures:
@@ -34,9 +35,10 @@ class DynamicRunner(Runner):
 
     def _launch(self, addresses: tuple[int, ...], key: Hashable, caller: int) -> None:
         extents = tuple([slot.extents for slot in self._slots])
-        self._call = self._calls.of(extents)
+        if self._call is None or extents != self._extents:
+            self._call, self._extents = self._calls.of(extents), extents
         if self._call.profiles:  # else every result is empty
-            super()._launch(addresses, (key, extents), caller)
+            super()._launch(addresses, (key, self._call), caller)
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
         if self._call is not None and self._call is not self._settled:
