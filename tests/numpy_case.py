@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from layer_case import LAYERS
 from tvm import relax
 
 from relax_glue.evaluate import evaluate
@@ -67,7 +68,12 @@ def _value(expr: relax.Expr, values: dict[relax.Expr, Any]) -> Any:
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
         raise NotInNumpyError(type(expr).__name__)
     operands = [_value(arg, values) for arg in expr.args if _is_tensor(arg.ty)]
-    result = evaluate(expr, operands, expr.ty, allow=("exact", "float_reassoc"))
+    layer = LAYERS.get(expr.op.name)
+    if layer is None:
+        result = evaluate(expr, operands, expr.ty, allow=("exact", "float_reassoc"))
+    else:
+        with np.errstate(all="ignore"):
+            result = layer(expr, *operands)
     if result is None:
         raise NotInNumpyError(expr.op.name)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -73,7 +74,10 @@ def test_the_draws_cover_what_they_promise() -> None:
         seen.update(str(array.dtype) for array in case.inputs)
         seen.update(f"rank {array.ndim}" for array in case.inputs)
         seen.update(f"extent {extent}" for array in case.inputs for extent in array.shape)
-        seen.update(["symbolic"] if case.sizes else [])
+        seen.update(f"{len(case.sizes)} symbols" for _ in [0] if case.sizes)
+        shapes = [list(parameter.ty.shape.values) for parameter in main.params]
+        symbolic = [(axis, e) for shape in shapes for axis, e in enumerate(shape) if not isinstance(e, tvm.tirx.IntImm)]
+        seen.update(f"{type(extent).__name__} at axis {axis}" for axis, extent in symbolic)
         seen.update(["tuple"] if isinstance(case.expected, tuple) else [])
         seen.update(["parameter returned"] if any(main.body.body.same_as(p) for p in main.params) else [])
         seen.update(["two blocks"] if len(main.body.blocks) > 1 else [])
@@ -86,7 +90,17 @@ def test_the_draws_cover_what_they_promise() -> None:
     )
     promised = [f"relax.{name}" for name in moves.split()]
     promised += [*DTYPES, *(f"rank {rank}" for rank in range(7)), *(f"extent {e}" for e in (0, 1, 2, 3, 4, 5, 6, 8))]
-    promised += ["symbolic", "tuple", "parameter returned", "two blocks", "relax.nn.relu", "relax.sum", "relax.where"]
+    promised += [f"{count} symbols" for count in (1, 2, 3)]
+    promised += [f"{kind} at axis {axis}" for kind in ("Var", "Mul", "Add") for axis in (0, 1)]
+    promised += [
+        "Var at axis 3",
+        "tuple",
+        "parameter returned",
+        "two blocks",
+        "relax.nn.relu",
+        "relax.sum",
+        "relax.where",
+    ]
     assert [what for what in promised if not seen[what]] == []
 
 
@@ -128,6 +142,33 @@ def test_a_changed_type_is_seen() -> None:
     before, after = module_of(lambda x: x, X), module_of(lambda x: op.reshape(x, (3, 2)), X)
     with pytest.raises(NotEquivalentError, match="the signature changes"):
         check_equivalent(before, after, [X])
+
+
+def test_a_pass_that_is_right_at_one_size_only_is_seen() -> None:
+    n = tvm.tirx.Var("n", "int64")
+
+    def sum_of(make: Callable[[relax.Var], relax.Expr]) -> tvm.IRModule:
+        x = relax.Var("x", relax.TensorType([n, 3], "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                result = builder.emit_output(op.sum(builder.emit(make(x)), 0))
+            builder.emit_func_output(result)
+        return builder.get()
+
+    case = Case(sum_of(lambda x: x), (X,), X.sum(0), {"n": 2}, False, ((np.ones((5, 3), "float32"),),))
+    check_pass(lambda module: sum_of(lambda x: op.flip(x, 0)), case, idempotent=False)
+    with pytest.raises(NotEquivalentError, match=r"inputs \[\(5, 3\)\]"):
+        check_pass(lambda module: sum_of(lambda x: op.strided_slice(x, [0], [0], [2])), case, idempotent=False)
+
+
+@quickly
+@given(case=modules())
+def test_other_sizes_fit_the_module(case: Case) -> None:
+    assert bool(case.other_inputs) == bool(case.sizes)
+    for inputs in case.other_inputs:
+        evaluate(case.module, inputs)
+        assert [a.dtype for a in inputs] == [a.dtype for a in case.inputs]
 
 
 def test_one_wrong_pair_among_many_is_the_one_shown() -> None:

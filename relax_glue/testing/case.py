@@ -28,6 +28,8 @@ class Case:
         The size that the inputs give to each symbolic extent, by its name.
     only_moves
         Whether `main` moves data and computes nothing: then even the payloads of NaNs are the same.
+    other_inputs
+        Inputs of other sizes, as many arrays each; none where every extent is static.
     """
 
     module: tvm.IRModule
@@ -35,6 +37,7 @@ class Case:
     expected: Nested
     sizes: dict[str, int]
     only_moves: bool
+    other_inputs: tuple[tuple[Array, ...], ...] = ()
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.inputs)

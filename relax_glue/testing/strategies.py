@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-import tvm
 from hypothesis import strategies as st
-from tvm import relax, tirx
+from tvm import relax
 
 from relax_glue.testing import arithmetic, idioms, indexing, operators
-from relax_glue.testing.case import Case, Nested
+from relax_glue.testing.case import Array, Case, Nested
 from relax_glue.testing.graph import MAX_ELEMENTS, MAX_RANK, Choices, Graph, Value, describe, fill
+from relax_glue.testing.symbols import Extent, Symbols, shape_at
 
 DTYPES = ("float32", "float16", "int64", "int32", "int8", "uint8", "bool")
 
@@ -118,7 +118,8 @@ def modules(
     dtypes
         The element types of the parameters.
     symbolic
-        Whether some modules have a symbolic extent.
+        Whether some modules have symbolic extents: one to three symbols, at any axis, and expressions of them.
+        Their cases hold inputs of other sizes too.
     special
         Whether floating-point inputs hold NaN, infinities and -0.0.
     only_moves
@@ -137,9 +138,8 @@ def modules(
     if max_operators < 0 or not dtypes or unknown:
         raise ValueError(f"max_operators={max_operators}, dtypes={list(dtypes)}: give dtypes out of {DTYPES}")
     choices = Choices(lambda low, high: draw(st.integers(low, high)))
-    batch = tirx.Var("n", "int64") if symbolic and choices.one_in(4) else None
-    size = choices.integer(1, 4)
-    parameters = _parameters(choices, dtypes, batch, size, special and choices.one_in(2))
+    symbols = Symbols.draw(choices) if symbolic and choices.one_in(3) else None
+    parameters = _parameters(choices, dtypes, symbols, special and choices.one_in(2))
     graph = Graph(choices, parameters, dataflow=not choices.one_in(8), may_compute=not only_moves)
     steps = _MOVING_STEPS if only_moves else _ALL_STEPS
     for step in range(max_operators):
@@ -148,42 +148,54 @@ def modules(
         choices.item(steps)(graph)
     result, expected = _result(graph)
     module = graph.finish(parameters, result)
-    sizes = {} if batch is None else {"n": size}
-    return Case(module, tuple(value.array for value in parameters), expected, sizes, graph.only_moves)
+    inputs = tuple(value.array for value in parameters)
+    if symbols is None:
+        return Case(module, inputs, expected, {}, graph.only_moves)
+    sizes = {symbol.name: size for symbol, size in symbols.sizes.items()}
+    return Case(module, inputs, expected, sizes, graph.only_moves, _other_inputs(parameters, symbols))
 
 
-def _parameters(
-    choices: Choices, dtypes: Sequence[str], batch: tirx.Var | None, size: int, special: bool
-) -> list[Value]:
+def _parameters(choices: Choices, dtypes: Sequence[str], symbols: Symbols | None, special: bool) -> list[Value]:
     """Draw one to three parameters; later ones often resemble the first, so that they can be joined."""
-    extents = _shape(choices)
-    if batch is not None:
-        place = choices.integer(0, max(len(extents) - 1, 0))
-        extents[place : place + 1] = [batch]
+    extents = _shape(choices, symbols)
     first_dtype = choices.item(dtypes)
     values: list[Value] = []
     for index in range(choices.integer(1, 3)):
         likeness = choices.integer(0, 3) if index else 0
-        own = list(extents) if likeness < 3 else _shape(choices)
+        own = list(extents) if likeness < 3 else _shape(choices, symbols)
         if likeness == 1 and own:
             own[choices.integer(0, len(own) - 1)] = choices.item([1, 2, 3])
         dtype = first_dtype if likeness < 2 else choices.item(dtypes)
-        sizes = [extent if isinstance(extent, int) else size for extent in own]
         var = relax.Var(f"x{index}", relax.TensorType(own, dtype))
-        values.append(describe(var, fill(sizes, dtype, index, special=special)))
+        values.append(describe(var, fill(_at(own, symbols), dtype, index, special=special)))
     return values
 
 
-def _shape(choices: Choices) -> list[int | tvm.ir.Expr]:
+def _at(shape: Sequence[Extent], symbols: Symbols | None) -> list[int]:
+    return shape_at(shape, symbols.sizes if symbols is not None else {})
+
+
+def _other_inputs(parameters: Sequence[Value], symbols: Symbols) -> tuple[tuple[Array, ...], ...]:
+    """Draw inputs of two other sizes, without NaN and its kin, whose fate may hang on where they stand."""
+    found = []
+    for _ in range(2):
+        sizes = symbols.other_sizes()
+        shapes = [shape_at(value.extents, sizes) for value in parameters]
+        pairs = zip(parameters, shapes, strict=True)
+        found.append(tuple(fill(shape, value.dtype, index) for index, (value, shape) in enumerate(pairs)))
+    return tuple(found)
+
+
+def _shape(choices: Choices, symbols: Symbols | None) -> list[Extent]:
     rank = choices.item(_RANKS)
-    extents: list[int | tvm.ir.Expr] = []
+    extents: list[Extent] = []
     room = MAX_ELEMENTS // 2
     for _ in range(min(rank, MAX_RANK)):
         extent = choices.item(_EXTENTS)
         extent = extent if extent <= room else 1
         extents.append(extent)
         room //= max(extent, 1)
-    return extents
+    return extents if symbols is None else symbols.put_into(extents, MAX_ELEMENTS // 2)
 
 
 def _result(graph: Graph) -> tuple[relax.Expr, Nested]:

@@ -1,0 +1,148 @@
+"""Layers in numpy, as plain as they can be said: what `relax_glue.evaluate` leaves out, since it never computes them.
+
+Each takes the call and its operands, and gives what TVM's LLVM build does but for the order of its sums. Windows are
+views of a padded operand, so two layers that read the same windows give the same bits here as they do there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+Array = np.ndarray
+SPATIAL = "DHW"
+
+
+def softmax(call: relax.Call, x: Array) -> Array:
+    shifted = np.exp(x - x.max(int(call.attrs.axis), keepdims=True))
+    return shifted / shifted.sum(int(call.attrs.axis), keepdims=True)
+
+
+def log_softmax(call: relax.Call, x: Array) -> Array:
+    shifted = x - x.max(int(call.attrs.axis), keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(int(call.attrs.axis), keepdims=True))
+
+
+def along(vector: Array, axis: int, rank: int) -> Array:
+    """Return a vector as a tensor that varies along one axis."""
+    return vector.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
+
+
+def prelu(call: relax.Call, x: Array, slope: Array) -> Array:
+    return np.where(x > 0, x, x * along(slope, int(call.attrs.axis), x.ndim))
+
+
+def batch_norm(call: relax.Call, x: Array, *statistics: Array) -> tuple[Array, Array, Array] | None:
+    attrs = call.attrs
+    if attrs.training:
+        return None
+    gamma, beta, mean, variance = (along(s, int(attrs.axis), x.ndim) for s in statistics)
+    normal = (x - mean) / np.sqrt(variance + np.float32(attrs.epsilon))
+    scaled = normal * gamma if attrs.scale else normal
+    return (scaled + beta if attrs.center else scaled), statistics[2], statistics[3]
+
+
+def ints(values: Sequence[Any]) -> list[int]:
+    return [int(value) for value in values]
+
+
+def channels_first(layout: str) -> str:
+    return "NC" + "".join(letter for letter in SPATIAL if letter in layout)
+
+
+def reordered(array: Array, source: str, target: str) -> Array:
+    return array.transpose([source.index(letter) for letter in target])
+
+
+def windows(x: Array, sizes: Sequence[int], attrs: Any, filling: float) -> Array:
+    """Return what each window sees: (N, C, *places, *sizes) of an operand (N, C, *spatial)."""
+    count = len(sizes)
+    padding = ints(attrs.padding)
+    widths = [(0, 0), (0, 0), *zip(padding[:count], padding[count:], strict=True)]
+    padded = np.pad(x, widths, constant_values=np.array(filling, x.dtype))
+    axes = tuple(range(2, 2 + count))
+    reach = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, ints(attrs.dilation), strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)
+    places = [slice(None, None, stride) for stride in ints(attrs.strides)]
+    inside = [slice(None, None, dilation) for dilation in ints(attrs.dilation)]
+    return seen[(slice(None), slice(None), *places, *inside)]
+
+
+def convolution(call: relax.Call, x: Array, weight: Array) -> Array:
+    attrs = call.attrs
+    layout, kernel_layout = str(attrs.data_layout), str(attrs.kernel_layout)
+    first = channels_first(layout)
+    kernel = reordered(weight, kernel_layout, "OI" + first[2:])
+    seen = windows(reordered(x, layout, first), kernel.shape[2:], attrs, 0.0)
+    batch, channels, *rest = seen.shape
+    places, groups = rest[: len(first) - 2], int(attrs.groups)
+    apart = seen.reshape(batch, groups, channels // groups, math.prod(places), -1)
+    grouped = kernel.reshape(groups, kernel.shape[0] // groups, kernel.shape[1], -1)
+    found = np.einsum("ngcpk,gock->ngop", apart, grouped).reshape(batch, kernel.shape[0], *places)
+    return reordered(found, first, str(attrs.out_layout) or layout)
+
+
+def max_pool(call: relax.Call, x: Array) -> Array | None:
+    lowest = np.finfo(x.dtype).min
+
+    def greatest(seen: Array, axes: tuple[int, ...], _real: Array) -> Array:
+        flat = seen.reshape(*seen.shape[: axes[0]], -1)
+        found = np.full(flat.shape[:-1], lowest, x.dtype)
+        for k in range(flat.shape[-1]):  # one after the other, for that decides what a NaN becomes
+            found = np.where(found > flat[..., k], found, flat[..., k])
+        return found
+
+    return _pool(call, x, greatest, float(lowest))
+
+
+def avg_pool(call: relax.Call, x: Array) -> Array | None:
+    def average(seen: Array, axes: tuple[int, ...], real: Array) -> Array:
+        whole = math.prod(seen.shape[a] for a in axes)
+        return seen.sum(axes) / (np.float32(whole) if call.attrs.count_include_pad else real.sum(axes))
+
+    return _pool(call, x, average, 0.0)
+
+
+def _pool(call: relax.Call, x: Array, reduce: Callable[..., Array], filling: float) -> Array | None:
+    attrs, layout = call.attrs, str(call.attrs.layout)
+    if attrs.ceil_mode or str(attrs.out_layout) != layout:
+        return None
+    first = channels_first(layout)
+    sizes = ints(attrs.pool_size)
+    image = reordered(x, layout, first)
+    seen, real = windows(image, sizes, attrs, filling), windows(np.ones_like(image), sizes, attrs, 0.0)
+    axes = tuple(range(seen.ndim - len(sizes), seen.ndim))
+    return reordered(reduce(seen, axes, real), first, layout)
+
+
+def adaptive_avg_pool(call: relax.Call, x: Array) -> Array:
+    layout = str(call.attrs.layout)
+    first = channels_first(layout)
+    image = reordered(x, layout, first)
+    sizes = image.shape[2:] if call.attrs.output_size is None else ints(call.attrs.output_size)
+    found = np.empty((*image.shape[:2], *sizes), x.dtype)
+    for place in np.ndindex(*sizes):
+        pairs = list(zip(place, image.shape[2:], sizes, strict=True))
+        window = tuple(slice(i * n // m, -(-(i + 1) * n // m)) for i, n, m in pairs)
+        found[(..., *place)] = image[(slice(None), slice(None), *window)].mean(tuple(range(2, x.ndim)))
+    return reordered(found, first, layout)
+
+
+LAYERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "relax.nn.softmax": softmax,
+        "relax.nn.log_softmax": log_softmax,
+        "relax.nn.prelu": prelu,
+        "relax.nn.batch_norm": batch_norm,
+        **{f"relax.nn.conv{n}d": convolution for n in (1, 2, 3)},
+        **{f"relax.nn.max_pool{n}d": max_pool for n in (1, 2, 3)},
+        **{f"relax.nn.avg_pool{n}d": avg_pool for n in (1, 2, 3)},
+        **{f"relax.nn.adaptive_avg_pool{n}d": adaptive_avg_pool for n in (1, 2, 3)},
+    }
+)
+"""By the name of the operator; None of one of them says that numpy cannot tell."""
