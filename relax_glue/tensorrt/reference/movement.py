@@ -78,10 +78,8 @@ def _shape(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
 def _slice(layer: Any, inputs: Arrays) -> Sequence[np.ndarray]:
     """Sample `start + i * stride` along each axis; the mode says what stands outside the input."""
     x = inputs[0]
-    start, size, stride = (
-        _dims(inputs, number, dims) for number, dims in ((1, layer.start), (2, layer.shape), (3, layer.stride))
-    )
-    axes = _dims(inputs, 5, layer.axes) if is_set(layer.axes) or len(inputs) > 5 else list(range(x.ndim))
+    start, size, stride = (_dims(layer, inputs, *each) for each in ((1, "start"), (2, "shape"), (3, "stride")))
+    axes = _dims(layer, inputs, 5, "axes") if is_set(layer.axes) or len(inputs) > 5 else list(range(x.ndim))
     mode = layer.mode.name
     outside = np.zeros([1] * x.ndim, dtype=bool)
     for axis, first, count, step in zip(axes, start, size, stride, strict=True):
@@ -116,10 +114,11 @@ def is_set(dims: Any) -> bool:
         return False
 
 
-def _dims(inputs: Arrays, number: int, dims: Any) -> list[int]:
+def _dims(layer: Any, inputs: Arrays, number: int, attribute: str) -> list[int]:
+    """Read dims from an input, else from the attribute, which TensorRT warns of where the input is there."""
     if len(inputs) > number and inputs[number] is not None:
         return [int(value) for value in inputs[number]]
-    return list(dims)
+    return list(getattr(layer, attribute))
 
 
 LAYERS: Mapping[str, Layer] = {
