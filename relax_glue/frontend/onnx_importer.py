@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -20,6 +21,7 @@ from relax_glue.errors import ModelImportError, RelaxGlueError
 
 from .naming import last_line, names, variable_name
 from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
+from .onnx_loop import Loop
 from .repairs import REPAIRS, SHAPE_OPERANDS, Facts, OnnxNode
 from .repairs.shapes import materialise
 from .symbolic import (
@@ -118,7 +120,7 @@ def is_known(node: onnx.NodeProto) -> bool:
     table = onnx_frontend._get_convert_map()
     if node.domain in DEFAULT_DOMAINS:
         in_table = node.op_type in table and node.op_type not in FOREIGN_OPS
-        return in_table or node.op_type in REPAIRS or node.op_type == "If"
+        return in_table or node.op_type in REPAIRS or node.op_type in ("If", "Loop")
     return node.domain == "com.microsoft" and node.op_type in MICROSOFT_OPS and node.op_type in table
 
 
@@ -147,7 +149,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         params = [value for value in self._inputs.values() if isinstance(value, relax.Var)]
         self._facts = self._known_of(params)
         # A dataflow block holds no branches.
-        branches = any(node.op_type == "If" for node in graph.node)
+        branches = any(node.op_type == "If" for node in nodes(graph))
         if len(graph.output) == 1 and not branches:
             self._only_output = graph.output[0].name
         with self.bb.function("main", params=params):
@@ -178,8 +180,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _convert_nodes(self, listed: Iterable[onnx.NodeProto]) -> None:
         for node in listed:
             try:
-                result = self._convert_if(node) if node.op_type == "If" else self._convert_node(node)
-                self._bind_results(node, result)
+                convert = {"If": self._convert_if, "Loop": self._convert_loop}.get(node.op_type, self._convert_node)
+                self._bind_results(node, convert(node))
             except RelaxGlueError:
                 raise
             except Exception as error:
@@ -245,14 +247,43 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         result = repair(OnnxNode(node.op_type, node.name, inputs, attrs, read, self.bb, self.opset, self._facts))
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
-    def _convert_if(self, node: onnx.NodeProto) -> relax.Expr:
+    def _convert_if(self, node: onnx.NodeProto) -> Any:
         attrs = self._parse_attr(node.attribute)
+        known = self._known_array(self._nodes[node.input[0]])
+        if known is not None:
+            chosen = attrs["then_branch" if bool(known.reshape(-1)[0]) else "else_branch"]
+            return self._run_body(chosen, [])
         condition = self._as_tensor(self._nodes[node.input[0]])
         if condition.ty.ndim != 0:
             condition = self.bb.emit(relax.op.reshape(condition, ()))
         branches = [self._convert_branch(attrs[name]) for name in ("then_branch", "else_branch")]
         result = self.bb.emit(relax.If(condition, *branches), name_hint=variable_name(node.name))
         return self._with_extents(result, node.name)
+
+    def _convert_loop(self, node: onnx.NodeProto) -> list[Any]:
+        body = self._parse_attr(node.attribute)["body"]
+        operands = [self._nodes[name] if name else None for name in [*node.input, "", ""][: max(2, len(node.input))]]
+        loop = Loop(node, body, operands, lambda values: self._run_body(body, values), self._known_array)
+        carried, collected = loop.unroll()
+        stacked = [self.bb.emit(relax.op.stack([*map(self._as_tensor, parts)], 0)) for parts in collected]
+        return [*carried, *stacked]
+
+    def _run_body(self, graph: onnx.GraphProto, values: Sequence[Any]) -> list[Any]:
+        """Convert a body where it stands, on values for its inputs, and return those of its outputs."""
+        outer = dict(self._nodes)
+        self._nodes.update(zip((value.name for value in graph.input), values, strict=True))
+        for tensor in graph.initializer:
+            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+        self._convert_nodes(graph.node)
+        results = [self._nodes[value.name] for value in graph.output]
+        self._nodes = outer
+        return results
+
+    @staticmethod
+    def _known_array(value: Any) -> np.ndarray | None:
+        if isinstance(value, SymbolicTensor):
+            return value.array()
+        return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
     def _convert_branch(self, graph: onnx.GraphProto) -> relax.SeqExpr:
         """Convert a branch into bindings of its own, so that it runs only where it is chosen."""
@@ -269,7 +300,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _bind_results(self, node: onnx.NodeProto, result: Any) -> None:
         if isinstance(result, list):
-            self._nodes.update(zip(node.output, result, strict=True))
+            self._nodes.update((name, value) for name, value in zip(node.output, result, strict=False) if name)
             return
         single = node.op_type in RETURNS_ONE_TUPLE
         if single or not isinstance(getattr(result, "ty", None), relax.TupleType):

@@ -43,8 +43,16 @@ class EntryChecks:
         return isinstance(value, int) or self._symbols.issuperset(tirx.analysis.undefined_vars(value))
 
     def equal(self, left: Element, right: Element, node: str) -> None:
-        """Ask that two integers be equal."""
-        sides = tuple(tirx.IntImm("int64", e) if isinstance(e, int) else e for e in (left, right))
+        """Ask that two integers be equal.
+
+        What is cast to is no lone symbol: TVM's CanonicalizeBindings takes match_cast(shape([m]), Shape([n])) for the
+        definition of n, even of one that a parameter defines, puts m in its place and drops the check.
+        """
+        sides = [tirx.IntImm("int64", e) if isinstance(e, int) else e for e in (left, right)]
+        if isinstance(sides[1], tirx.Var):
+            sides.reverse()
+        if isinstance(sides[1], tirx.Var):
+            sides[1] = tirx.max(sides[1], tirx.IntImm("int64", 1))
         self._found.setdefault((str(left), str(right)), Check(*sides, node))
 
     def within(self, symbol: tirx.Var, least: int, most: int | None) -> None:
