@@ -170,7 +170,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for symbol in symbols:
             least, most = self._ranges.get(symbol.name, (1, None))
             arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most, symbol.name in self._ranges)
-        return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks), {})
+        return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks))
 
     def _is_emitted_output(self, value: Any) -> bool:
         # A variable that its dataflow block gives out; the parameters are variables too, but not bound in it.

@@ -17,6 +17,8 @@ from tvm import relax
 
 from . import arithmetic, layers, movement, padding, resize, shapes, slices
 from .node import SHAPE_OPERANDS, Facts, OnnxNode
+from .rows import non_zero, top_k
+from .suppression import non_max_suppression
 
 __all__ = ["REPAIRS", "SHAPE_OPERANDS", "Facts", "OnnxNode", "Repair"]
 
@@ -44,8 +46,8 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "MaxPool": layers.max_pool,
         "Mean": arithmetic.mean,
         "Min": arithmetic.chain(relax.op.minimum),
-        "NonMaxSuppression": layers.non_max_suppression,
-        "NonZero": layers.non_zero,
+        "NonMaxSuppression": non_max_suppression,
+        "NonZero": non_zero,
         "OneHot": arithmetic.one_hot,
         "Pad": padding.pad,
         "Pow": arithmetic.power,
@@ -59,7 +61,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "Sum": arithmetic.chain(relax.op.add),
         "ThresholdedRelu": arithmetic.thresholded_relu,
         "Tile": shapes.tile,
-        "TopK": arithmetic.top_k,
+        "TopK": top_k,
         "Upsample": resize.upsample,
     }
 )

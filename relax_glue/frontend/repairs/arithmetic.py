@@ -179,17 +179,3 @@ def one_hot(node: OnnxNode) -> relax.Expr | None:
     literal = tirx.FloatImm if values.dtype.kind == "f" else tirx.IntImm
     off, on = (relax.prim_value(literal(values.dtype.name, value.item())) for value in values)
     return relax.op.one_hot(wrapped, on, off, count, node.attrs.get("axis", -1))
-
-
-def top_k(node: OnnxNode) -> relax.Expr | None:
-    """TopK of opset 10, and TopK whose results need not be sorted.
-
-    TVM reads k as an attribute up to opset 10, where it is an operand already, and so takes 1 without a word. And it
-    refuses sorted=0, which a sorted result satisfies.
-    """
-    node.attrs["sorted"] = 1
-    count = node.constant(1)
-    if node.opset != 10 or count is None:
-        return None
-    axis = node.attrs.get("axis", -1)
-    return relax.op.topk(node.inputs[0], int(count.reshape(-1)[0]), axis, "both", largest=True, dtype="int64")

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import relax, tirx
-from tvm.relax.frontend.onnx import onnx_frontend
+from tvm import relax
 
-from relax_glue.frontend.naming import variable_name
-
-from .node import OnnxNode, dtype_of, extents_of, scalar
+from .node import OnnxNode, dtype_of, extents_of
 from .padding import pad_by, same_amounts
 
 
@@ -109,53 +106,3 @@ def roi_align(node: OnnxNode) -> relax.Expr | None:
     if node.text("mode", "avg") == "max":
         raise node.refuse("mode 'max' is computed in another way by TVM; export it with mode 'avg'")
     return None
-
-
-def non_max_suppression(node: OnnxNode) -> relax.Expr | None:
-    """NonMaxSuppression: what TVM's converter gets wrong without a word, or crashes on.
-
-    For a computed limit it takes 0, 0.5 or 0.0 instead. A limit above int32, which exporters write for "all", ends in
-    an error of its kernel, since it makes room for that many. Boxes of unknown extents crash the process, since type
-    inference reads a shape that is not there.
-    """
-    boxes, scores = extents_of(node.inputs[0]), extents_of(node.inputs[1])
-    if boxes is None or scores is None:
-        raise node.refuse("the number of boxes or of scores is not known, even as a symbolic extent")
-    for index, meaning in ((2, "the number of boxes"), (3, "the IoU threshold"), (4, "the score threshold")):
-        if node.input(index) is not None and node.constant(index) is None:
-            raise node.refuse(f"{meaning} is computed while the model runs; it has to be a constant")
-    limit = node.constant(2)
-    if limit is not None:
-        most = boxes[1] if isinstance(boxes[1], int) else node.facts.bounds.get(boxes[1])
-        if most is None:
-            raise node.refuse(f"no upper bound is known for the number of boxes, {boxes[1]}; fix the input shapes")
-        node.inputs[2] = scalar(min(int(limit.reshape(-1)[0]), most), np.dtype("int64"))
-    return _chosen_boxes(node)
-
-
-def _chosen_boxes(node: OnnxNode) -> relax.Expr:
-    """Return as many rows as boxes were chosen.
-
-    TVM's converter returns the first result of its operator, whose type promises a row for every box; that many come
-    only if none is suppressed, and what follows is compiled for the wrong shape. The second result is the number.
-    """
-    converter = onnx_frontend.NonMaxSuppression.get_converter(node.opset)
-    rows = converter(node.bb, onnx_frontend.onnx_input(node.inputs), node.attrs, [{}, {}])
-    both = node.bb.lookup_binding(rows).tuple_value
-    count = node.emit(relax.TupleGetItem(both, 1))
-    end = node.emit(relax.op.concat([count, relax.const([3], "int64")], axis=0))
-    zeros, ones = relax.const([0, 0], "int64"), relax.const([1, 1], "int64")
-    chosen = node.emit(relax.op.dynamic_strided_slice(rows, zeros, end, ones))
-    number = tirx.Var(variable_name(f"{node.name}_boxes"), "int64")
-    return node.bb.match_cast(chosen, relax.TensorType((number, 3), "int64"))
-
-
-def non_zero(node: OnnxNode) -> relax.Expr | None:
-    """NonZero as TVM converts it; noted is how many there can be, which NonMaxSuppression asks for."""
-    extents = extents_of(node.inputs[0])
-    converter = onnx_frontend.NonZero.get_converter(node.opset)
-    result = converter(node.bb, onnx_frontend.onnx_input(node.inputs), node.attrs, [{}, {}])
-    found = extents_of(node.emit(result))
-    if extents is not None and found is not None and all(isinstance(extent, int) for extent in extents):
-        node.facts.bounds[found[-1]] = int(np.prod(extents))
-    return result

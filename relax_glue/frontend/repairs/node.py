@@ -46,14 +46,11 @@ class Facts:
         What the model asks of them.
     joins : Joins
         Makes extents equal that ONNX says are equal.
-    bounds : dict
-        For each symbolic extent that depends on values, the largest value it can have.
     """
 
     arithmetic: Arithmetic
     checks: EntryChecks
     joins: Joins
-    bounds: dict[Any, int]
 
 
 @dataclass(frozen=True)
