@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
+from .ir.rename import with_symbols_of
 from .ir.shapes import is_symbol
 from .ir.write import call_with
 from .region_function import is_region, region_functions
@@ -57,7 +58,7 @@ def _called(mod: tvm.IRModule) -> set[str]:
 
 def _inline_call(graph: Graph, node: Node, func: relax.Function) -> None:
     graph.at = node
-    results = _Inliner(graph).run(_with_symbols_of(node.expr, func), node.expr.args, iter(node.inputs))
+    results = _Inliner(graph).run(with_symbols_of(func, node.expr.args), node.expr.args, iter(node.inputs))
     graph.at = None
     graph.replace(Value(node), _whole(graph, node, results))
     if isinstance(node.ty, relax.TupleType):
@@ -77,23 +78,6 @@ def _whole(graph: Graph, node: Node, results: Sequence[Value]) -> Value:
 def _is_whole(results: Sequence[Value]) -> bool:
     """Return whether the results are one tuple, such as a split, and not its items."""
     return len(results) == 1 and isinstance(results[0].ty, relax.TupleType)
-
-
-def _with_symbols_of(call: relax.Call, func: relax.Function) -> relax.Function:
-    """Put the extents of the operands of a call in the places of the function's own symbols."""
-    found: dict[tirx.Var, tirx.PrimExpr] = {}
-    for param, arg in zip(func.params, call.args, strict=True):
-        for formal, actual in zip(_extents(param.ty), _extents(arg.ty), strict=False):
-            if isinstance(formal, tirx.Var):
-                found.setdefault(formal, actual)
-    return func.bind_symbolic_vars(found) if found else func
-
-
-def _extents(ty: relax.Type) -> list[tirx.PrimExpr]:
-    if isinstance(ty, relax.TupleType):
-        return [extent for item in ty.fields for extent in _extents(item)]
-    values = getattr(getattr(ty, "shape", ty), "values", None)
-    return list(values) if values is not None else []
 
 
 class _Inliner:

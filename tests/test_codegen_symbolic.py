@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from engine_case import flat, on_llvm
+from engine_case import flat, on_llvm, partitioned
 from symbolic_case import conv_of_free_size, halving, images, of_flat_rows, symbolic
 from tvm import relax, tirx
 from tvm.relax.dpl import is_op, wildcard
@@ -23,7 +23,8 @@ from relax_glue.errors import EngineWarning, InputShapeError, OffloadError, Unkn
 from relax_glue.tensorrt import runtime
 from relax_glue.tensorrt.artifact import Artifact, from_text, load_region
 from relax_glue.tensorrt.calls import Calls
-from relax_glue.tensorrt.tensors import read_header
+from relax_glue.tensorrt.signature import ShapeSpec, TensorSpec
+from relax_glue.tensorrt.tensors import ShapeSlot, read_header
 
 UPPER = {"n": 4, "h": 32, "w": 32}
 LAZY = trt.BuildOptions(cache=False, build="lazy")
@@ -39,17 +40,18 @@ class Interpreter:
         if key not in self.loaded:
             return 1
         artifact, calls, machine = self.loaded[key]
-        arrays = [array_at(handle.value) for handle in handles]
-        shapes, count = len(artifact.shapes), len(artifact.outputs)
-        values = [tuple(map(int, array)) for array in arrays[:shapes]]
-        calls.of((*values, *(array.shape for array in arrays[shapes:])))
-        arguments = iter(tvm.runtime.tensor(array) for array in arrays[shapes:-count])
-        given: list[Any] = list(arguments)
-        for spec, value in zip(artifact.shapes, values, strict=True):
-            given.insert(spec.param, tvm_ffi.Shape(value))
-        for array, result in zip(arrays[-count:], flat(machine["region"](*given)), strict=True):
+        specs = [*artifact.arguments, *artifact.outputs]
+        given = [given_at(handle.value, spec) for handle, spec in zip(handles, specs, strict=True)]
+        calls.of(tuple(tuple(getattr(each, "shape", each)) for each in given))
+        arguments = [self._argument(each) for each in given[: len(artifact.arguments)]]
+        results = flat(machine["region"](*arguments))
+        for array, result in zip(given[len(arguments) :], results, strict=True):
             array[...] = result
         return 0
+
+    @staticmethod
+    def _argument(given: np.ndarray | tuple[int, ...]) -> Any:
+        return tvm.runtime.tensor(given) if isinstance(given, np.ndarray) else tvm_ffi.Shape(given)
 
     def load(self, key: str, text: str, *handles: Any) -> None:
         artifact = Artifact.unpack(from_text(text))
@@ -60,8 +62,12 @@ class Interpreter:
         self.run(key, *handles)
 
 
-def array_at(handle: int) -> np.ndarray:
-    """Return the tensor of a `DLTensor` on the CPU, in place."""
+def given_at(handle: int, spec: TensorSpec | ShapeSpec) -> Any:
+    """Return what a host function passes on: a tensor on the CPU, in place, or the numbers of a shape."""
+    if isinstance(spec, ShapeSpec):
+        slot = ShapeSlot(spec)
+        slot.address(read_header(handle))
+        return slot.extents
     data, _, _, rank, code, bits, _, shape, _, offset = struct.unpack("<QiiiBBHQQQ", read_header(handle))
     extents = (ctypes.c_int64 * rank).from_address(shape)[:]
     dtype = np.dtype(f"{'iuf'[code]}{bits // 8}")
@@ -135,7 +141,7 @@ def with_shape_parameter() -> tvm.IRModule:
     return builder.get()
 
 
-def test_a_shape_parameter_becomes_a_vector_on_the_host(interpreter: Interpreter) -> None:
+def test_a_shape_parameter_is_passed_on(interpreter: Interpreter) -> None:
     mod = with_shape_parameter()
     cut = relax_glue.optimize(mod, exclude_ops=["sort", "concat"])
     machine = machine_of(cut)
@@ -201,6 +207,25 @@ def test_runcodegen_takes_ranges(interpreter: Interpreter) -> None:
     np.testing.assert_array_equal(run(machine, x)[0], np.maximum(x, 0))
     with pytest.raises(Exception, match="n = 5"):
         run(machine, images(5, 4))
+
+
+@pytest.mark.parametrize("route", ["Codegen", "RunCodegen"])
+def test_regions_of_tvms_own_partition(route: str, interpreter: Interpreter) -> None:
+    """TVM gives each composite symbols of its own, and regions a shape parameter for each that no input defines."""
+    mod = of_flat_rows()
+    cut = partitioned(mod)
+    if route == "Codegen":
+        lowered = trt.Codegen(LAZY, require=True)(cut)
+    else:
+        ranges = {"n": (1, 8), "m": (1, 6)}
+        options = {"build": "lazy", "cache": False, "profiles": ranges}
+        lowered = relax.transform.RunCodegen({"tensorrt": options})(cut)
+    machine = relax.VirtualMachine(tvm.compile(lowered, "llvm"), tvm.cpu())
+    plain = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    for n, m in ((3, 4), (8, 6), (1, 1)):
+        given = tvm.runtime.tensor(images(n * m)), tvm_ffi.Shape((n, m))
+        np.testing.assert_allclose(machine["main"](*given).numpy(), plain["main"](*given).numpy(), rtol=1e-5)
+    assert any(len(artifact.shapes) > 1 for artifact, _, _ in interpreter.loaded.values())
 
 
 def test_runcodegen_names_unknown_variables() -> None:

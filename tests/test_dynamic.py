@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tvm
+import tvm_ffi
 from execution_case import NULL, OURS, Context, Driver, Tensor
+from tvm import tirx
 
 from relax_glue.errors import ExecutionError
 from relax_glue.tensorrt import BuildOptions, execution
@@ -90,12 +93,12 @@ def test_a_call_is_checked_once() -> None:
 def test_variables_can_come_from_a_shape() -> None:
     inputs = (TensorSpec("x", (("*", "n", 2), 4, "h"), "float32"),)
     calls = Calls(artifact_of(ONE, (ShapeSpec("symbols", 1, ("n",)),), inputs))
-    found = calls.of(((3,), (6, 4, 8), (3, 4)))
+    found = calls.of(((6, 4, 8), (3,), (3, 4)))
     assert [list(values) for values in found.shapes] == [[3]]
     with pytest.raises(ExecutionError, match=r"n = 9 \(a shape parameter\)"):
-        calls.of(((9,), (18, 4, 8), (9, 4)))
+        calls.of(((18, 4, 8), (9,), (9, 4)))
     with pytest.raises(ExecutionError, match="input x"):
-        calls.of(((3,), (8, 4, 8), (3, 4)))
+        calls.of(((8, 4, 8), (3,), (3, 4)))
 
 
 # the runner
@@ -135,7 +138,7 @@ def dynamic(made: Artifact, *, captures: bool = False) -> tuple[DynamicRunner, D
         inputs=inputs,
         shapes=shapes,
         outputs=("y",),
-        bound=[*(None for _ in shapes), *inputs, "y"],
+        bound=[None if isinstance(spec, ShapeSpec) else spec.name for spec in made.arguments] + ["y"],
         captures=captures,
         context=lambda: context,
         precision=nullcontext,
@@ -265,12 +268,27 @@ def test_values_of_a_shape_are_given_in_memory_that_stays() -> None:
     runner, _, context = dynamic(made)
     context.output = (3, 4)
     context.set_tensor_address = lambda name, address: context.addresses.update({name: address}) or True  # type: ignore
-    values = (ctypes.c_int64 * 1)(3)
-    vector = Tensor(ctypes.addressof(values), (1,), device_type=1, code=0, bits=64)
-    tensors = [vector, Tensor(0x1000, (6, 4, 8)), Tensor(0x2000, (3, 4))]
-    runner.run([read_header(tensor.handle) for tensor in tensors])
+    shape = tvm_ffi.Shape((3,))
+    tensors = [Tensor(0x1000, (6, 4, 8)), Tensor(0x2000, (3, 4))]
+    headers = [read_header(tensor.handle) for tensor in tensors]
+    runner.run([headers[0], header_of(shape), headers[1]])
     address = context.addresses["symbols"]
-    values[0] = 7
-    assert address != ctypes.addressof(values)
     assert ctypes.c_int64.from_address(address).value == 3
     assert context.addresses["x"] == 0x1000
+    with pytest.raises(ExecutionError, match="shape symbols has to be a shape of 1 numbers"):
+        runner.run([headers[0], header_of(tvm_ffi.Shape((3, 4))), headers[1]])
+    with pytest.raises(ExecutionError, match="shape symbols"):
+        runner.run([headers[0], headers[0], headers[1]])
+
+
+def header_of(shape: tvm_ffi.Shape) -> bytes:
+    """Return the beginning of a shape as a host function passes it on."""
+    seen: list[bytes] = []
+    tvm.register_global_func(
+        "relax_glue.test.seen", lambda handle: seen.append(read_header(handle.value)), override=True
+    )
+    param = tirx.Var("shape", "handle")
+    body = tirx.Evaluate(tirx.call_packed("relax_glue.test.seen", param))
+    function = tirx.PrimFunc([param], body).with_attr({"global_symbol": "f", "tirx.is_host_func": True})
+    tvm.compile(tvm.IRModule({"f": function}), "llvm").mod["f"](shape)
+    return seen[0]

@@ -218,7 +218,7 @@ def test_what_no_input_gives_is_a_shape_tensor_with_ranges_of_its_own() -> None:
     made = engine._optimization_profile(network, found, found.profiles[0])
     wanted = {"n": (2, 3, 4), "m": (1, 6, 6)}
     assert [list(values) for values in made.get_shape_input(network.shapes[0].name)] == [
-        [wanted[name][place] for name in shape.values] for place in range(3)
+        [wanted[name][place] for name in shape.shape] for place in range(3)
     ]
     plan = obtain_plan(found, BuildOptions(cache=False), region(mod))
     assert plan.shapes == (network.shapes[0].name,)

@@ -86,7 +86,7 @@ class Artifact:
     plan : Plan or None
         Its engine.
     shapes : tuple[ShapeSpec, ...]
-        The shape parameters; a call passes them before the tensors.
+        The shapes it is called with.
     profiles : tuple[Profile, ...]
         The ranges of its variables, one item for each optimisation profile; empty where all extents are numbers.
     """
@@ -146,9 +146,17 @@ class Artifact:
             tuple(Profile.of(profile) for profile in header["profiles"]),
         )
 
+    @property
+    def arguments(self) -> list[TensorSpec | ShapeSpec]:
+        """What it is called with, in the order of a call."""
+        found: list[TensorSpec | ShapeSpec] = list(self.inputs)
+        for shape in reversed(self.shapes):
+            found.insert(shape.before, shape)
+        return found
+
     def values(self, extents: Iterable[Sequence[int]]) -> dict[str, int]:
-        """Return the variables of a call with these values of the shapes and then extents of the inputs."""
-        return values_of([*(spec.values for spec in self.shapes), *(spec.shape for spec in self.inputs)], extents)
+        """Return the variables of a call whose arguments have these extents, or, if they are shapes, hold them."""
+        return values_of([spec.shape for spec in self.arguments], extents)
 
     def without_plan(self) -> Artifact:
         """Return the artifact with no engine in it."""

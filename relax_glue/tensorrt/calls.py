@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from ..errors import ExecutionError
 from .artifact import Artifact
 from .profiles import Profile
+from .signature import ShapeSpec, TensorSpec
 from .sizes import Size, evaluate, text, variables
 
 Extents: TypeAlias = tuple[int, ...]
@@ -56,14 +57,14 @@ class Calls:
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact
         self._expected: list[tuple[str, Sequence[Size]]] = [
-            *((f"shape {spec.name}", spec.values) for spec in artifact.shapes),
-            *((f"input {spec.name}", spec.shape) for spec in artifact.inputs),
+            *((f"{_role(spec)} {spec.name}", spec.shape) for spec in artifact.arguments),
             *((f"output {spec.name}", spec.shape) for spec in artifact.outputs),
         ]
+        self._shapes = [isinstance(spec, ShapeSpec) for spec in artifact.arguments]
         self.of = lru_cache(maxsize=REMEMBERED)(self._check)
 
     def _check(self, extents: tuple[Extents, ...]) -> Call:
-        """Return the call with these extents: the values of the shape parameters, then inputs, then outputs.
+        """Return the call with these extents of the arguments and outputs; of a shape they are what it holds.
 
         Raises
         ------
@@ -71,17 +72,17 @@ class Calls:
             When they contradict each other, or no profile holds them.
         """
         made = self._artifact
-        given = len(made.shapes) + len(made.inputs)
-        inputs, outputs = extents[len(made.shapes) : given], extents[given:]
+        arguments, outputs = extents[: len(self._shapes)], extents[len(self._shapes) :]
+        inputs = tuple(numbers for numbers, is_shape in zip(arguments, self._shapes, strict=True) if not is_shape)
+        shapes = tuple(numbers for numbers, is_shape in zip(arguments, self._shapes, strict=True) if is_shape)
         if all(0 in output for output in outputs):
             return Call((), inputs, outputs)
-        values = made.values(extents[:given])
+        values = made.values(arguments)
         fitting = tuple(index for index, profile in enumerate(made.profiles) if profile.holds(values))
         if not fitting:
             raise ExecutionError(_out_of_range(made, values))
         for (what, sizes), numbers in zip(self._expected, extents, strict=True):
             self._compare(what, sizes, numbers, values)
-        shapes = extents[: len(made.shapes)]
         return Call(fitting, inputs, outputs, tuple((ctypes.c_int64 * len(shape))(*shape) for shape in shapes))
 
     def _compare(self, what: str, sizes: Sequence[Size], shape: Extents, values: Mapping[str, int]) -> None:
@@ -93,6 +94,10 @@ class Calls:
                     f"{what} of {self._artifact.symbol} has the extent {extent} at axis {axis}, and its engine needs "
                     f"{wanted}{because}"
                 )
+
+
+def _role(spec: TensorSpec | ShapeSpec) -> str:
+    return "shape" if isinstance(spec, ShapeSpec) else "input"
 
 
 def _listed(size: Size, values: Mapping[str, int]) -> str:

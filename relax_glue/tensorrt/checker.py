@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -36,14 +36,23 @@ from .reference import evaluate
 from .region import Region
 from .signature import TensorSpec
 
+_Argument: TypeAlias = "np.ndarray | tvm_ffi.Shape"
+
 
 @dataclass(frozen=True)
 class _Seen:
-    """A region's call in the run by LLVM: the arrays that came in, and those of each step and each result."""
+    """A region's call in the run by LLVM: the arguments that came in, and the arrays of each step and each result."""
 
-    shapes: list[np.ndarray]
-    inputs: list[np.ndarray]
+    arguments: list[_Argument]
     values: list[np.ndarray]
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        return [argument for argument in self.arguments if isinstance(argument, np.ndarray)]
+
+    @property
+    def shapes(self) -> list[np.ndarray]:
+        return [np.array(argument, "int64") for argument in self.arguments if not isinstance(argument, np.ndarray)]
 
 
 def check(
@@ -176,14 +185,16 @@ class _Observer:
 
     def __call__(self, *tensors: Any) -> None:
         split = len(tensors) - self._results
-        shapes = [tensor.numpy() for tensor in tensors[: self._shapes]]
-        given = [*(tvm_ffi.Shape(shape.tolist()) for shape in shapes), *tensors[self._shapes : split]]
-        values = list(self.machine[self._name](*given))
+        values = list(self.machine[self._name](*tensors[:split]))
         for result, value in zip(tensors[split:], values[len(values) - self._results :], strict=True):
             result.copyfrom(value)
         if self.seen is None:
-            inputs = [tensor.numpy() for tensor in tensors[self._shapes : split]]
-            self.seen = _Seen(shapes, inputs, [value.numpy() for value in values])
+            self.seen = _Seen(list(map(_kept, tensors[:split])), [value.numpy() for value in values])
+
+
+def _kept(argument: Any) -> _Argument:
+    """Return a tensor as an array; a shape is kept as it is."""
+    return argument if isinstance(argument, tvm_ffi.Shape) else argument.numpy()
 
 
 def _compare(
@@ -283,9 +294,12 @@ def _dtype(network: Network, tensor: Any) -> str:
 def _run(artifact: Artifact, seen: _Seen) -> list[np.ndarray]:
     """Run an engine on the first GPU, through the code that compiled models run it by."""
     device = tvm.cuda(0)
-    values = artifact.values([*(array.tolist() for array in seen.shapes), *(array.shape for array in seen.inputs)])
+    values = artifact.values(getattr(argument, "shape", argument) for argument in seen.arguments)
     outputs = [tvm.runtime.empty(spec.extents(values), spec.dtype, device) for spec in artifact.outputs]
     module = host_module([("region", artifact)])
-    shapes = [tvm.runtime.tensor(array) for array in seen.shapes]
-    module["region"](*shapes, *[tvm.runtime.tensor(array, device) for array in seen.inputs], *outputs)
+    module["region"](*[_on(device, argument) for argument in seen.arguments], *outputs)
     return [output.numpy() for output in outputs]
+
+
+def _on(device: tvm.runtime.Device, argument: _Argument) -> Any:
+    return tvm.runtime.tensor(argument, device) if isinstance(argument, np.ndarray) else argument

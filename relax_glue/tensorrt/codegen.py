@@ -143,10 +143,10 @@ def external(functions: Sequence[relax.Function], options: Mapping[str, Any], _n
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
         for param in function.params:
-            if not isinstance(param.ty, relax.TensorType):
+            if not isinstance(param.ty, relax.TensorType | relax.ShapeType):
                 raise ConversionError(
-                    f"parameter {param.name} of {symbol} is a {param.ty}: RunCodegen passes on tensors only; use "
-                    f"relax_glue.tensorrt.Codegen, or split the tuple before the region"
+                    f"parameter {param.name} of {symbol} is a {param.ty}: RunCodegen passes on tensors and shapes "
+                    f"only; use relax_glue.tensorrt.Codegen, or split the tuple before the region"
                 )
         made[symbol] = make_artifact(function, chosen)
     return [host_module(list(made.items()))]
@@ -210,8 +210,6 @@ def _lower(
 class RegionCaller(PyExprMutator):
     """Turns `region(a, (b, c))` into `call_dps_packed("symbol", (a, b, c))`.
 
-    The arguments that are shapes come first, as int64 vectors on the host, which is what packed functions take.
-
     Parameters
     ----------
     mod : tvm.IRModule
@@ -229,14 +227,11 @@ class RegionCaller(PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not isinstance(call.op, tvm.ir.GlobalVar) or call.op not in self._symbols:
             return call
-        shapes = [arg for arg in call.args if isinstance(arg.ty, relax.ShapeType)]
-        vectors = [self.builder_.emit(_on_host(shape)) for shape in shapes]
-        others = [arg for arg in call.args if not isinstance(arg.ty, relax.ShapeType)]
-        tensors = [leaf for arg in others for leaf in self._leaves(arg)]
+        arguments = [leaf for arg in call.args for leaf in self._leaves(arg)]
         types = tensor_types(call.ty)
         packed = relax.Call(
             tvm.ir.Op.get("relax.call_dps_packed"),
-            [relax.ExternFunc(self._symbols[call.op]), relax.Tuple([*vectors, *tensors])],
+            [relax.ExternFunc(self._symbols[call.op]), relax.Tuple(arguments)],
             None,
             [types[0] if isinstance(call.ty, relax.TensorType) else relax.TupleType(types)],
         )
@@ -253,13 +248,3 @@ class RegionCaller(PyExprMutator):
             count = len(arg.ty.fields)
             return [leaf for i in range(count) for leaf in self._leaves(relax.TupleGetItem(arg, i))]
         return [arg]
-
-
-def _on_host(shape: relax.Expr) -> relax.Expr:
-    """Return a shape as an int64 vector that stays on the host.
-
-    It is the packed function that the operator shape_to_tensor becomes; the operator itself stands for a tensor where
-    the model runs, and would be copied to the GPU.
-    """
-    ty = relax.TensorType([shape.ty.ndim], "int64")
-    return relax.call_pure_packed("relax.run.shape_to_tensor", shape, ty_args=[ty])

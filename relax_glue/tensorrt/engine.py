@@ -152,8 +152,8 @@ def _optimization_profile(network: Network, region: SavedRegion, profile: Profil
         if not spec.is_static:
             made.set_shape(given.name, *_corners(f"{spec.name} of {region.symbol}", spec.shape, profile))
     for shape in network.shapes:
-        values = region.shapes[shape.place].values
-        made.set_shape_input(shape.name, *_corners(f"{shape.name} of {region.symbol}", values, profile))
+        held = region.shapes[shape.place].shape
+        made.set_shape_input(shape.name, *_corners(f"{shape.name} of {region.symbol}", held, profile))
     return made
 
 

@@ -29,7 +29,8 @@ from .cuda import Driver, Gpu
 from .kernels import Kernels
 from .precision import VARIABLE, precision
 from .provider import Provider
-from .tensors import ShapeSlot, Slot, misaligned, slot_of
+from .signature import ShapeSpec
+from .tensors import misaligned, slot_of
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -84,8 +85,10 @@ class Engine:
         self.inputs = [name if name in names else None for name in plan.inputs]
         self.shapes = [name if name in names else None for name in plan.shapes]
         self.outputs = plan.outputs
-        # by their addresses in TVM's memory, which shapes have none in
-        self.bound = [*(None for _ in plan.shapes), *self.inputs, *self.outputs]
+        tensors = iter(self.inputs)
+        arguments = [None if isinstance(spec, ShapeSpec) else next(tensors) for spec in artifact.arguments]
+        # in the order of a call; what shapes hold is not read where TVM has it
+        self.bound = [*arguments, *self.outputs]
 
     def _refusal(self) -> Exception:
         said = self.said()
@@ -144,8 +147,7 @@ class Runner:
         self._driver = gpu.driver
         self._home = gpu.context
         self._device = tvm.cuda(gpu.index)
-        self._slots: list[Slot] = [ShapeSlot(spec) for spec in artifact.shapes]
-        self._slots += [slot_of(spec, "input", gpu.index) for spec in artifact.inputs]
+        self._slots = [slot_of(spec, "input", gpu.index) for spec in artifact.arguments]
         self._slots += [slot_of(spec, "output", gpu.index) for spec in artifact.outputs]
         with gpu.driver.current(gpu.context), engine.precision():
             self._context = engine.context()
@@ -160,7 +162,7 @@ class Runner:
         Parameters
         ----------
         headers : Sequence[bytes]
-            The `DLTensor` of each shape, then of each input, then of each output.
+            The `DLTensor` of each argument, or the beginning of its `Shape`, then that of each output.
 
         Raises
         ------

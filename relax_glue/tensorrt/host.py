@@ -30,8 +30,7 @@ def host_module(artifacts: Sequence[tuple[str, Artifact]], target: tvm.target.Ta
     Returns
     -------
     tvm.runtime.Module
-        One function for each symbol. It takes the shapes, as int64 vectors on the CPU, then the inputs, then the
-        outputs.
+        One function for each symbol. It takes the arguments of the region, tuples taken apart, then the outputs.
     """
     functions = {symbol: _host_function(symbol, artifact) for symbol, artifact in artifacts}
     return tvm.compile(tvm.IRModule(functions), target=tvm.target.Target(target)).mod
@@ -41,8 +40,7 @@ def _host_function(symbol: str, artifact: Artifact) -> tirx.PrimFunc:
     """Write `if run(key, *tensors) != 0: load(key, text, *tensors)`."""
     block = artifact.pack()
     key = hashlib.sha256(block).hexdigest()
-    arguments = {"shape": artifact.shapes, "in": artifact.inputs, "out": artifact.outputs}
-    names = [f"{role}{index}" for role, specs in arguments.items() for index in range(len(specs))]
+    names = [f"in{i}" for i in range(len(artifact.arguments))] + [f"out{i}" for i in range(len(artifact.outputs))]
     tensors = [tirx.Var(name, "handle") for name in names]
     unknown = tirx.call_packed(RUN, key, *tensors) != tirx.const(0, "int32")
     load = tirx.Evaluate(tirx.call_packed(LOAD, key, to_text(block), *tensors))

@@ -59,7 +59,7 @@ def lift_constants(function: relax.Function) -> Plain:
 def with_every_step(function: relax.Function) -> Plain:
     """Return the plain function that yields what all its calls do, in order, then its own results.
 
-    Its parameters are those of a call: the shapes, then the tensors of the region's inputs, without tuples.
+    Its parameters are those of the region, tuples taken apart.
     """
     writer = _Writer(function, flat=True)
     return Plain(writer.write(writer.every_step), writer.region, [])
@@ -73,10 +73,10 @@ class _Writer:
         self.constants: list[tvm.ir.GenericConst] = []
         self._lift = lift
         self._source = function
-        shapes = [function.params[shape.param] for shape in self.region.shapes]
-        sources = [*shapes, *self.region.inputs] if flat else function.params
+        given = sorted([*self.region.inputs, *self.region.shapes], key=lambda each: each.param)
+        sources = given if flat else function.params
         self._params = [relax.Var(str(source.name), source.ty) for source in sources]
-        self._inputs = dict(zip(self.region.inputs, self._params[len(shapes) :], strict=True)) if flat else {}
+        self._inputs = dict(zip(given, self._params, strict=True)) if flat else {}
         self._lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
         self._steps: list[relax.Var] = []
         self._builder = relax.BlockBuilder()

@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from ..errors import ConversionError
+from ..ir.rename import with_symbols_of
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class ShapeInput:
     param: int
     place: int
     extents: tuple[tvm.ir.Expr, ...] = field(compare=False)
+
+    @property
+    def ty(self) -> relax.ShapeType:
+        """Its type."""
+        return relax.ShapeType(list(self.extents))
 
 
 Value: TypeAlias = "Input | Result | relax.Expr | tuple[Value, ...]"
@@ -148,7 +154,7 @@ class _Flattener:
         if isinstance(param.ty, relax.ShapeType):
             extents = tuple(param.ty.values or ())
             self.region.shapes.append(ShapeInput(self._unique(param.name), index, len(self.region.shapes), extents))
-            return param  # layers have their extents from the types of the results
+            return relax.ShapeExpr(extents)
         raise ConversionError(
             f"parameter {param.name} of {self.region.name} is a {param.ty}: a region takes tensors and shapes"
         )
@@ -190,6 +196,7 @@ class _Flattener:
         function = call.op if isinstance(call.op, relax.Function) else self._functions.get(call.op)
         if function is None:
             raise ConversionError(f"{name} in {self.region.name} calls {call.op}: a region calls no other function")
+        function = with_symbols_of(function, call.args)  # TVM gives each composite symbols of its own
         for param, arg in zip(function.params, [self._value(arg) for arg in call.args], strict=True):
             self._values[param] = arg
         return self._body(function, name)

@@ -58,7 +58,7 @@ class Runtime:
         key : str
             The digest of its artifact.
         tensors : ctypes.c_void_p
-            Pointers to the `DLTensor` of each shape, then of each input, then of each output.
+            Pointers to the `DLTensor` of each argument, or its `Shape`, then to that of each output.
 
         Returns
         -------

@@ -7,16 +7,15 @@ other extent is checked against them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm
 from tvm import relax, tirx
 
 from ..errors import ConversionError
 from .plain import tensor_types
-from .region import Region
+from .region import Region, ShapeInput
 from .sizes import Size, evaluate, from_json, size_of, text
 
 
@@ -60,30 +59,30 @@ class ShapeSpec:
     ----------
     name : str
         The name of the parameter.
-    param : int
-        Its position.
-    values : tuple[Size, ...]
+    before : int
+        How many tensors stand before it in a call.
+    shape : tuple[Size, ...]
         What it holds.
     """
 
     name: str
-    param: int
-    values: tuple[Size, ...]
+    before: int
+    shape: tuple[Size, ...]
 
     def to_json(self) -> list[Any]:
         """Return the spec as JSON holds it."""
-        return [self.name, self.param, self.values]
+        return [self.name, self.before, self.shape]
 
     @staticmethod
     def of_json(value: Sequence[Any]) -> ShapeSpec:
         """Read what `to_json` returned."""
-        name, param, values = value
-        return ShapeSpec(name, param, tuple(from_json(size) for size in values))
+        name, before, shape = value
+        return ShapeSpec(name, before, tuple(from_json(size) for size in shape))
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a region, in the order of a call.
+    """The arguments of a region.
 
     Attributes
     ----------
@@ -119,11 +118,11 @@ def signature_of(region: Region, results: relax.Type) -> Signature:
     """
     names = _Names()
     inputs = tuple(_tensor(region.name, given.name, given.ty, names) for given in region.inputs)
-    shapes = tuple(_shape(given.name, given.param, given.extents, names) for given in region.shapes)
+    shapes = tuple(_shape(region, given, names) for given in region.shapes)
     outputs = tuple(
         _tensor(region.name, f"output {index}", ty, names) for index, ty in enumerate(tensor_types(results))
     )
-    known = {size for size in _sizes(inputs, shapes) if isinstance(size, str)}
+    known = {size for spec in (*inputs, *shapes) for size in spec.shape if isinstance(size, str)}
     for name in names.declared:
         if name not in known:
             raise ConversionError(
@@ -152,13 +151,6 @@ class _Names:
         return self._of[variable]
 
 
-def _sizes(inputs: Sequence[TensorSpec], shapes: Sequence[ShapeSpec]) -> Iterator[Size]:
-    for spec in inputs:
-        yield from spec.shape
-    for shape in shapes:
-        yield from shape.values
-
-
 def _tensor(region: str, name: str, ty: relax.TensorType, names: _Names) -> TensorSpec:
     values = getattr(ty.shape, "values", None)
     if values is None:
@@ -168,8 +160,9 @@ def _tensor(region: str, name: str, ty: relax.TensorType, names: _Names) -> Tens
     return TensorSpec(name, tuple(size_of(extent, names) for extent in values), str(ty.dtype))
 
 
-def _shape(name: str, param: int, extents: Sequence[tvm.ir.Expr], names: _Names) -> ShapeSpec:
-    return ShapeSpec(name, param, tuple(size_of(extent, names) for extent in extents))
+def _shape(region: Region, given: ShapeInput, names: _Names) -> ShapeSpec:
+    before = sum(tensor.param < given.param for tensor in region.inputs)
+    return ShapeSpec(given.name, before, tuple(size_of(extent, names) for extent in given.extents))
 
 
 def values_of(expected: Iterable[Sequence[Size]], given: Iterable[Sequence[int]]) -> dict[str, int]:
@@ -178,7 +171,7 @@ def values_of(expected: Iterable[Sequence[Size]], given: Iterable[Sequence[int]]
     Parameters
     ----------
     expected : Iterable[Sequence[Size]]
-        What the shapes hold, then the extents of the inputs.
+        For each argument, its extents, or what it holds if it is a shape.
     given : Iterable[Sequence[int]]
         The numbers of a call.
     """

@@ -10,23 +10,27 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from math import prod
+from typing import TypeAlias
 
 import tvm_ffi
 
 from ..errors import DeviceError, ExecutionError
 from .signature import ShapeSpec, TensorSpec
 
-CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
+CUDA = 2  # kDLCUDA
 ALIGNMENT = 256  # what TensorRT asks of the address of an input or output
 
 # void* data; {int32 type, int32 id} device; int32 ndim; {uint8 code, uint8 bits, uint16 lanes} dtype;
 # int64* shape; int64* strides; uint64 byte_offset
 _HEADER = struct.Struct("<QiiiBBHQQQ")
+# tvm_ffi's C interface: uint64 references; int32 type; a deleter; and in a Shape int64* data, uint64 size
+_SHAPE = struct.Struct("<8xi4x8xQQ")
+_SHAPE_INDEX = 69  # kTVMFFIShape
 _TYPE = struct.Struct("<iiiBBH")
 _TYPE_BYTES = slice(8, 8 + _TYPE.size)
 _DEVICE = struct.Struct("<ii")
 _header_at = (ctypes.c_char * _HEADER.size).from_address  # a third of the time that ctypes.string_at takes
-_DEVICES = {CPU: "cpu", CUDA: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
+_DEVICES = {1: "cpu", CUDA: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
 
 
 class Slot:
@@ -124,27 +128,42 @@ class SymbolicSlot(Slot):
         self._expect(struct.unpack(f"<{len(self.spec.shape)}q", extents))
 
 
-class ShapeSlot(Slot):
-    """A shape argument, an int64 vector on the host; `extents` holds the values of the last one."""
+class ShapeSlot:
+    """A shape among the arguments: TVM passes its `Shape` object; `extents` holds what the last one held."""
+
+    role = "shape"
 
     def __init__(self, spec: ShapeSpec) -> None:
-        super().__init__(TensorSpec(spec.name, (len(spec.values),), "int64"), "shape", 0)
-        self._type = _TYPE.pack(CPU, 0, *_TYPE.unpack(self._type)[2:])
-        self._values_at = (ctypes.c_int64 * len(spec.values)).from_address
+        self.spec = spec
+        self.extents: tuple[int, ...] = ()
 
     def address(self, header: bytes) -> int:
-        """Keep the values and return 0: the vector goes when the call returns, so no engine may read it later."""
-        self.extents = tuple(self._values_at(super().address(header)))
+        """Keep the numbers and return 0: the object can go when the call returns, so no engine may read it later.
+
+        Raises
+        ------
+        ExecutionError
+            When it is no shape of that many numbers.
+        """
+        kind, data, size = _SHAPE.unpack(header[: _SHAPE.size])
+        if kind != _SHAPE_INDEX or size != len(self.spec.shape):
+            raise ExecutionError(f"shape {self.spec.name} has to be a shape of {len(self.spec.shape)} numbers")
+        self.extents = struct.unpack(f"<{size}q", ctypes.string_at(data, 8 * size))
         return 0
 
 
-def slot_of(spec: TensorSpec, role: str, device: int) -> Slot:
-    """Return the slot of a tensor, which has static extents or not."""
+AnySlot: TypeAlias = Slot | ShapeSlot
+
+
+def slot_of(spec: TensorSpec | ShapeSpec, role: str, device: int) -> AnySlot:
+    """Return the slot of an argument: a tensor of static extents or others, or a shape."""
+    if isinstance(spec, ShapeSpec):
+        return ShapeSlot(spec)
     return (Slot if spec.is_static else SymbolicSlot)(spec, role, device)
 
 
 def read_header(handle: int) -> bytes:
-    """Return the bytes of the `DLTensor` at `handle`."""
+    """Return the bytes of the `DLTensor`, or the beginning of the object, at `handle`."""
     return _header_at(handle).raw
 
 
@@ -154,7 +173,7 @@ def device_of(header: bytes) -> tuple[int, int]:
     return kind, index
 
 
-def misaligned(slots: Sequence[Slot], addresses: Sequence[int]) -> str | None:
+def misaligned(slots: Sequence[AnySlot], addresses: Sequence[int]) -> str | None:
     """Name the first argument whose address TensorRT cannot take, or None."""
     for slot, address in zip(slots, addresses, strict=True):
         if address % ALIGNMENT:
