@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
@@ -19,6 +20,8 @@ from tvm import relax
 
 import relax_glue
 import relax_glue.tensorrt as trt
+from relax_glue import zoo
+from relax_glue.demo import text_image
 from relax_glue.tensorrt import cuda
 
 pytestmark = pytest.mark.gpu
@@ -219,3 +222,34 @@ def test_tensorrts_shapes_are_tvms() -> None:
     machine = machine_of(mod)
     for h, w in ((8, 8), (9, 11), (40, 24), (39, 10), (13, 23)):
         right(machine, mod, images(1, 3, h, w))
+
+
+MODELS: dict[str, tuple[tuple[int | str, ...], dict[str, tuple[int, int]], list[tuple[int, ...]]]] = {
+    "nudenet": (
+        ("n", 3, "h", "w"),
+        {"n": (1, 4), "h": (32, 640), "w": (32, 640)},
+        [(1, 3, 32, 32), (4, 3, 640, 640), (2, 3, 320, 96), (1, 3, 32, 32)],
+    ),
+    "ppocr_det": (
+        (1, 3, "h", "w"),
+        {"h": (32, 640), "w": (32, 960)},
+        [(1, 3, 96, 480), (1, 3, 640, 960), (1, 3, 96, 480)],
+    ),
+    "ppocr_rec": ((1, 3, 48, "w"), {"w": (16, 640)}, [(1, 3, 48, 16), (1, 3, 48, 640), (1, 3, 48, 88)]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_free_axes(name: str) -> None:
+    shape, ranges, sizes = MODELS[name]
+    path = zoo.fetch(name)
+    mod = relax_glue.optimize(relax_glue.from_onnx(path, shape, ranges), require_full_offload=True)
+    compiled = relax_glue.compile(mod, "cuda", build=NO_CACHE, require_engines=True)
+    machine = relax.VirtualMachine(compiled, tvm.cuda())
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    for size in sizes:
+        # noise is no text: the detector would answer with nothing but rounding errors
+        x = text_image(size) if name == "ppocr_det" else np.random.default_rng(0).random(size, "float32")
+        close(run(machine, x), session.run(None, {session.get_inputs()[0].name: x}))
+    with pytest.raises(Exception, match="w"):
+        run(machine, np.zeros((*sizes[0][:3], 1024), "float32"))
