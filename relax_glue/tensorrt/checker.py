@@ -294,7 +294,7 @@ def _dtype(network: Network, tensor: Any) -> str:
 def _run(artifact: Artifact, seen: _Seen) -> list[np.ndarray]:
     """Run an engine on the first GPU, through the code that compiled models run it by."""
     device = tvm.cuda(0)
-    values = artifact.values(getattr(argument, "shape", argument) for argument in seen.arguments)
+    values = artifact.values(each.shape if isinstance(each, np.ndarray) else tuple(each) for each in seen.arguments)
     outputs = [tvm.runtime.empty(spec.extents(values), spec.dtype, device) for spec in artifact.outputs]
     module = host_module([("region", artifact)])
     module["region"](*[_on(device, argument) for argument in seen.arguments], *outputs)

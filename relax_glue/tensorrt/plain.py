@@ -73,8 +73,8 @@ class _Writer:
         self.constants: list[tvm.ir.GenericConst] = []
         self._lift = lift
         self._source = function
-        given = sorted([*self.region.inputs, *self.region.shapes], key=lambda each: each.param)
-        sources = given if flat else function.params
+        given = self.region.arguments
+        sources = given if flat else list(function.params)
         self._params = [relax.Var(str(source.name), source.ty) for source in sources]
         self._inputs = dict(zip(given, self._params, strict=True)) if flat else {}
         self._lifted: dict[tvm.ir.GenericConst, relax.Var] = {}

@@ -115,6 +115,12 @@ class Region:
     steps: list[Step]
     outputs: list[Value]
 
+    @property
+    def arguments(self) -> list[Input | ShapeInput]:
+        """What the region is called with, tuples taken apart, in parameter order."""
+        given: list[Input | ShapeInput] = [*self.inputs, *self.shapes]
+        return sorted(given, key=lambda each: each.param)
+
 
 def flatten(function: relax.Function) -> Region:
     """Return the calls of a region function in order, with composites inlined.

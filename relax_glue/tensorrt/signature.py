@@ -122,7 +122,8 @@ def signature_of(region: Region, results: relax.Type) -> Signature:
     outputs = tuple(
         _tensor(region.name, f"output {index}", ty, names) for index, ty in enumerate(tensor_types(results))
     )
-    known = {size for spec in (*inputs, *shapes) for size in spec.shape if isinstance(size, str)}
+    given: list[TensorSpec | ShapeSpec] = [*inputs, *shapes]
+    known = {size for spec in given for size in spec.shape if isinstance(size, str)}
     for name in names.declared:
         if name not in known:
             raise ConversionError(
