@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+import relax_glue
 from relax_glue.heterogeneous import heterogeneous_pipeline, place_on_host
 
 GPU = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
@@ -112,8 +113,11 @@ def leaves(result: object) -> list[tvm.runtime.Tensor]:
 
 
 def on_two_devices(mod: tvm.IRModule) -> relax.VirtualMachine:
-    """Place a module as for a GPU, compile it for the CPU, and return a machine whose GPU is `tvm.cpu(1)`."""
-    placed = place_on_host(mod, GPU)
+    """Place a module as for a GPU, compile it for the CPU, and return a machine whose GPU is `tvm.cpu(1)`.
+
+    Regions that stay on the GPU are put back into operators.
+    """
+    placed = relax_glue.inline(place_on_host(mod, GPU))
     executable = tvm.compile(placed, LLVM, relax_pipeline=heterogeneous_pipeline(LLVM))
     return relax.VirtualMachine(executable, [tvm.cpu(1), tvm.cpu(0)])
 

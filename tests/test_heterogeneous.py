@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import tvm
 from postprocessing_case import (
@@ -278,6 +279,27 @@ class Module:
 """
     with pytest.raises(CompilationError, match=r"x has an unknown number of axes.*match_cast"):
         place_on_host(tvm.script.from_source(source), GPU)
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["detections", "none"])
+def test_yolort_is_one_engine_and_one_function_of_the_host(found: bool, shared: Path) -> None:
+    import onnxfile
+
+    model = onnxfile.load(str(shared / "onnx" / "yolort_v5n.onnx.gz"))
+    mod = relax_glue.optimize(relax_glue.from_onnx(model))
+    placed = place_on_host(mod, GPU)
+    assert len(region_functions(placed)) == len(host_functions(placed)) == 1
+    assert not set(operators(placed["main"])) & {"nonzero", "take", "vision.all_class_non_max_suppression"}
+    # the weights are random: a strong image keeps the scores apart, and one of NaNs has none above a threshold
+    pixels = (np.random.default_rng(1).standard_normal((1, 3, 160, 160)) * 100).astype("float32")
+    given = pixels if found else np.full_like(pixels, np.nan)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {session.get_inputs()[0].name: given})
+    assert len(wanted[0]) == (100 if found else 0)
+    got = run(on_two_devices(mod), [given], GPU_DEVICE)
+    assert [a.shape for a in got] == [b.shape for b in wanted]
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
 
 
 def test_one_file_runs_in_a_fresh_process(tmp_path: Path) -> None:

@@ -112,12 +112,9 @@ class _Placer:
         if not self._judge.contents(function.body) & {Kind.HOST, Kind.SHAPE, Kind.FIXED}:
             return function
         self._names = (f"{var.name_hint}_host_{number}" for number in count())
-        before = len(self.added)
         plain = without_dataflow(function)
         scope = {s for param in plain.params for s in relax.analysis.tir_vars_in_type(param.ty)}
         body = self._sequence(plain.body, scope)
-        if len(self.added) == before:
-            return function
         result = seen_outside(body.ty, scope)
         made = relax.Function(plain.params, body, result, plain.is_pure, plain.attrs, plain.span)
         alone = ConvertToDataflow()(tvm.IRModule({var: made}))
@@ -133,7 +130,9 @@ class _Placer:
         for unit in _in_order(steps, of_group):
             if unit[0] in of_group:
                 others = [step for step in steps if of_group.get(step) != of_group[unit[0]]]
-                renamed.update(self._call_host(unit, boundary(unit, others, seq.body), bindings))
+                border = boundary(unit, others, seq.body)
+                if border.outputs or border.yielded:  # else it is dead
+                    renamed.update(self._call_host(unit, border, bindings))
             else:
                 bindings.append(self._on_gpu(unit[0].binding, known))
             known.update(s for step in unit for s in step.defines)
