@@ -233,6 +233,8 @@ class _Resolver:
         """Return whether `branch` gives what `for_empty` gives, under the facts that hold."""
         if not equally_empty(self._type(branch.body), self._type(for_empty.body), self.facts):
             return False
+        if relax.analysis.contains_impure_call(for_empty):  # it may tell somebody that there is nothing
+            return False
         bindings = [binding for block in branch.blocks for binding in block.bindings]
         return all(self._never_fails(binding) for binding in bindings)
 

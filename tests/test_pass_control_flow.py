@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 import relax_glue
 from relax_glue.inline import inline
 from relax_glue.passes import ConvertToDataflow, ResolveIf
-from relax_glue.testing import check_equivalent, evaluate
+from relax_glue.testing import Pair, check_equivalent, check_many, evaluate
 
 F2 = relax.TensorType(ndim=2, dtype="float32")
 
@@ -454,6 +454,21 @@ def test_a_condition_about_another_extent_stays() -> None:
     assert ifs(ResolveIf()(guard("rows ==", twice))) == 0
 
 
+def test_a_branch_that_tells_of_nothing_stays() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function(pure=False)
+        def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(dtype="float32", ndim=2):
+            if R.equal(R.prod(R.shape_to_tensor(R.shape_of(x))), R.const(0, "int64")):
+                _ = R.print(format="nothing")
+                y: R.Tensor(dtype="float32", ndim=2) = R.const(np.zeros((0, 4), "float32"))
+            else:
+                y: R.Tensor(dtype="float32", ndim=2) = R.exp(x)
+            return y
+
+    assert ifs(ResolveIf()(blocks(Mod))) == 1
+
+
 def test_tuples_of_empty_tensors() -> None:
     def both(bb: relax.BlockBuilder, a: relax.Var) -> relax.Expr:
         return relax.Tuple([bb.emit(op.exp(a)), bb.emit(op.sum(a, axis=[1]))])
@@ -559,3 +574,68 @@ def test_nothing_crosses_a_branch() -> None:
         ["relax.cos"],
     ]
     assert not report.outside
+
+
+# -- random modules --------------------------------------------------------------------------------------
+
+
+class Drawn:
+    """A module of nested branches: conditions are constants, data, or extents; results one tensor or two."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.bb = relax.BlockBuilder()
+        n = tvm.tirx.Var("n", "int64")
+        self.x = relax.Var("x", relax.TensorType([n, 3], "float32"))
+        self.flags = relax.Var("flags", relax.TensorType([4], "bool"))
+        with self.bb.function("main", [self.x, self.flags]):
+            seen = [self.x]
+            for _ in range(3):
+                self.step(seen, 2)
+            self.bb.emit_func_output(relax.Tuple([seen[-1], seen[int(self.rng.integers(len(seen)))]]))
+        self.module = blocks(self.bb.get())
+
+    def step(self, seen: list[relax.Var], depth: int) -> None:
+        one, other = (seen[int(self.rng.integers(len(seen)))] for _ in range(2))
+        kind = int(self.rng.integers(4))
+        if kind == 0 and depth:
+            seen.append(self.bb.emit(relax.If(self.condition(), *(self.branch(seen, depth - 1, 1) for _ in range(2)))))
+        elif kind == 1 and depth:
+            both = self.bb.emit(relax.If(self.condition(), *(self.branch(seen, depth - 1, 2) for _ in range(2))))
+            seen += [self.bb.emit(relax.TupleGetItem(both, k)) for k in range(2)]
+        else:
+            unary = (op.exp, op.negative, op.abs)[int(self.rng.integers(3))]
+            seen.append(self.bb.emit(op.minimum(self.bb.emit(unary(one)), other)))
+
+    def condition(self) -> relax.Expr:
+        kind, number = int(self.rng.integers(3)), int(self.rng.integers(4))
+        if kind == 0:
+            return relax.const(number < 2, "bool")
+        if kind == 1:
+            return self.bb.emit(op.take(self.flags, relax.const(number, "int64"), axis=0))
+        sizes = self.bb.emit(op.shape_to_tensor(self.bb.emit(op.shape_of(self.x))))
+        compare = (op.equal, op.less, op.greater_equal, op.not_equal)[int(self.rng.integers(4))]
+        return self.bb.emit(compare(self.bb.emit(op.prod(sizes)), relax.const(3 * number, "int64")))
+
+    def branch(self, seen: list[relax.Var], depth: int, results: int) -> relax.SeqExpr:
+        self.bb._begin_binding_block()
+        inside = list(seen)
+        for _ in range(int(self.rng.integers(1, 3))):
+            self.step(inside, depth)
+        result = inside[-1] if results == 1 else relax.Tuple([inside[-1], inside[0]])
+        return relax.SeqExpr([self.bb._end_block()], result)
+
+
+def test_random_branches() -> None:
+    pairs, resolved_ifs = [], 0
+    for seed in range(24):
+        before = Drawn(seed).module
+        after = ResolveIf()(before)
+        resolved_ifs += ifs(before) - ifs(after)
+        tvm.ir.assert_structural_equal(ResolveIf()(after), after)
+        rng = np.random.default_rng(seed)
+        for rows in (0, 2):
+            flags = rng.integers(0, 2, 4).astype("bool")
+            pairs.append(Pair(before, after, [rng.normal(size=(rows, 3)).astype("float32"), flags]))
+    assert resolved_ifs > 24
+    check_many(pairs)

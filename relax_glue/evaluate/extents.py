@@ -195,7 +195,7 @@ def _symbolic(call: relax.Call, values: Sequence[Any]) -> Elements | None:
     shape = extents(call.ty) or ()
     if name in _RESHAPED:
         return values[0].reshape(shape)
-    if name in _BINARY:
+    if name in _BINARY and len(values) == 2:
         left, right = np.broadcast_arrays(*values)
         pairs = zip(left.reshape(-1), right.reshape(-1), strict=True)
         return _array([_BINARY[name](a, b) for a, b in pairs], left.shape)
@@ -212,7 +212,7 @@ def _moved(call: relax.Call, values: Sequence[Any], shape: Sequence[int]) -> Ele
         return _array([_negated(e) for e in values[0].reshape(-1)], shape)
     if name == "relax.concat" and isinstance(values[0], tuple) and len(shape) == 1:
         return np.concatenate(values[0])
-    if name == "relax.take" and values[0].ndim == 1:
+    if name == "relax.take" and values[0].ndim == 1 and len(values) == 2:
         return _taken(values[0], values[1], shape)
     if name == "relax.strided_slice" and values[0].ndim == 1:
         return _sliced(call, values[0], shape)
