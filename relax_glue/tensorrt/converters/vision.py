@@ -1,8 +1,11 @@
 """Non-maximum suppression, which stays with TVM: TensorRT's layer does not mean the same.
 
-TVM's operators return a fixed number of rows and how many of them count. TensorRT's layer returns a number of
-rows that is only known at run time, looks at a few thousand boxes for each sample at most, and promises no
-order between classes. An engine of ours would have neither the shape nor, on crowded images, the boxes.
+Both providers have the layer (INMSLayer). TVM goes class by class, and within a class by falling score, earlier boxes
+first among equal scores. TensorRT orders the boxes of all classes of a sample by score, equal ones in no order that it
+promises; it keeps a box whose overlap is exactly the threshold, which TVM drops; and of the scores of a sample, over
+all classes, it looks at the best 5000 (2000 on some GPUs). The first could be sorted right behind the layer. The others
+could not, and the number of rows would still be known only when the engine has run, where TVM wants to allocate them
+before. `relax_glue.compile` runs these operators on the CPU (`relax_glue.heterogeneous`).
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
 
 def _refuse(call: relax.Call) -> Refusal:
     return Refusal(
-        "TensorRT's NMS yields a number of rows known only at run time, and limits the boxes it looks at; TVM's "
-        "yields a fixed number and looks at all",
-        "let the model end before its NMS, or leave that to TVM",
+        "TensorRT's NMS looks at the best 5000 scores only, in another order, keeps overlaps equal to the threshold, and "
+        "yields a number of rows known only at run time",
+        "compile runs it on the CPU in the same model; relax_glue.split_postprocessing gives the two halves",
     )
 
 
