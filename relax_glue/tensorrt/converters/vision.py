@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def _refuse(call: relax.Call) -> Refusal:
     return Refusal(
-        "TensorRT's NMS looks at the best 5000 scores only, in another order, keeps overlaps equal to the threshold, and "
-        "yields a number of rows known only at run time",
+        "TensorRT's NMS looks at the best 5000 scores only, in another order, keeps overlaps equal to the threshold, "
+        "and yields a number of rows known only at run time",
         "compile runs it on the CPU in the same model; relax_glue.split_postprocessing gives the two halves",
     )
 
