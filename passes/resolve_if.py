@@ -268,6 +268,8 @@ def resolve(func: relax.Function) -> relax.Function:
     """Return a function with every `If` resolved that can be; `func` itself where there is none."""
     if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
         return func
+    if all(isinstance(block, relax.DataflowBlock) for block in func.body.blocks):
+        return func  # a dataflow block holds no branches
     resolver = _Resolver(func)
     body = resolver.sequence(func.body)
     if body.same_as(func.body):
