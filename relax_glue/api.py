@@ -222,7 +222,9 @@ def compile(
         As imported, or partitioned by `optimize`; it is not changed. One without regions is optimised first.
     target : tvm.target.Target or str, optional
         What TVM compiles for; by default "cuda" where TensorRT can run, else "llvm". For "cuda" each region becomes an
-        engine; for a CPU the regions are put back and TVM compiles everything.
+        engine, and what TVM has no GPU code for, such as non-maximum suppression, runs on the CPU with the tail behind
+        it; tensors of the GPU go in and come out all the same. For a CPU the regions are put back and TVM compiles
+        everything.
     build : relax_glue.tensorrt.BuildOptions, optional
         How engines are built and run; with `build="lazy"` a machine without a GPU can compile for one that has it.
     require_engines : bool

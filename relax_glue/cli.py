@@ -1,4 +1,4 @@
-"""The command line: `python -m relax_glue explain|optimize|demo`."""
+"""The command line: `python -m relax_glue explain|optimize|split|demo`."""
 
 from __future__ import annotations
 
@@ -84,6 +84,14 @@ def _parser() -> argparse.ArgumentParser:
         "--require-full-offload", action="store_true", help="fail if an operator has to stay outside TensorRT"
     )
     optimize.set_defaults(run=_optimize)
+    split = commands.add_parser(
+        "split",
+        help="write a detector as two modules, its network and its post-processing",
+        description="Split a detector at its suppression, into OUT.network.relax and OUT.postprocessing.relax.",
+    )
+    _add_model(split)
+    split.add_argument("-o", "--output", metavar="OUT", required=True, help="the path that the two files begin with")
+    split.set_defaults(run=_split)
     demo = commands.add_parser(
         "demo",
         help="do the whole of it on a trained text detector, and check the numbers",
@@ -93,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a .onnx, .onnx.gz, .tflite, .relax or TVMScript .py file")
     parser.add_argument(
         "-s",
@@ -111,6 +119,10 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the least and the largest value of a free extent, by its name; either may be left out",
     )
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
     parser.add_argument(
         "--exclude", metavar="OP", action="append", default=[], help="keep an operator with TVM, such as nn.softmax"
     )
@@ -241,6 +253,17 @@ def _optimize(args: argparse.Namespace) -> None:
         return
     save(mod, args.output)
     print(_shown(relax_glue.explain(mod), args.json))
+
+
+def _split(args: argparse.Namespace) -> None:
+    import relax_glue
+
+    from .frontend import save
+
+    halves = relax_glue.split_postprocessing(_load(args))
+    for name, half in halves._asdict().items():
+        save(half, f"{args.output}.{name}.relax")
+    print(relax_glue.explain(halves.network))
 
 
 def _shown(report: Report, as_json: bool) -> str:

@@ -174,3 +174,19 @@ def test_the_demo_fails_where_the_numbers_do(
     monkeypatch.setattr(demo, "_run", lambda executable, image: np.zeros((1, 1, 640, 640), "float32"))
     assert main(["demo"]) == 2
     assert "the result is off by" in capsys.readouterr().err
+
+
+def test_split_writes_both_halves(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import onnxfile
+
+    onnx.save(onnxfile.load(str(shared / "onnx" / "batched_nms.onnx.gz")), tmp_path / "nms.onnx")
+    assert main(["split", str(tmp_path / "nms.onnx"), "-o", str(tmp_path / "nms")]) == 0
+    assert "1 TensorRT region" in capsys.readouterr().out
+    network, postprocessing = (load(str(tmp_path / f"nms.{half}.relax")) for half in ("network", "postprocessing"))
+    assert "all_class_non_max_suppression" not in network.script()
+    assert "all_class_non_max_suppression" in postprocessing.script()
+
+
+def test_split_of_a_model_without_post_processing_fails(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["split", model, "-o", model]) == 2
+    assert "no post-processing to split off" in capsys.readouterr().err
