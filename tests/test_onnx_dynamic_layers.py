@@ -174,6 +174,7 @@ CASES: dict[str, tuple[Build, Sizes]] = {
     "gather both ends": (ends_of_axis, SIZES),
     "slice a known part": (sliced([0], [4], [3]), SIZES),
     "slice up to what there is": (sliced([1], [10], [3]), SIZES),
+    "slice up to the end": (sliced([1], [10**9], [3]), SIZES),
     "slice without the ends": (sliced([1], [-1], [2]), SIZES),
     "slice the end": (sliced([-3], [LONG], [2]), SIZES),
     "slice every other": (sliced([1, 0], [LONG, LONG], [2, 3], [2, 3]), SIZES),

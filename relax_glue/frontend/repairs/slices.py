@@ -10,7 +10,7 @@ from relax_glue.frontend.symbolic import Element
 
 from .node import OnnxNode, extents_of
 
-TO_THE_END = (1 << 31) - 1  # exporters write this, or the largest int64, for "up to the end" of an axis
+TO_THE_END = 10**9  # exporters write this, the largest int32 or the largest int64 for "up to the end" of an axis
 
 
 def slice_(node: OnnxNode) -> relax.Expr | None:
