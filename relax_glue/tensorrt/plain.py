@@ -127,6 +127,8 @@ class _Writer:
                 self._find_constants(item)
 
     def _arg(self, arg: relax.Expr, scope: Mapping[relax.Var, Value]) -> relax.Expr:
+        if tvm.ir.is_prim_expr(arg):  # a number, or a symbol, which is a variable too, as in arange(0, n)
+            return arg
         if isinstance(arg, relax.Var):
             return self._value(scope[arg])
         if isinstance(arg, relax.Tuple):
