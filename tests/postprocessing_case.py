@@ -7,7 +7,11 @@ and fails where a copy is missing.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import tvm
@@ -133,3 +137,43 @@ def on_llvm(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]
     """Return what `main` yields when LLVM compiles all of it."""
     executable = tvm.compile(mod, LLVM, relax_pipeline=heterogeneous_pipeline(LLVM))
     return run(relax.VirtualMachine(executable, tvm.cpu()), inputs, tvm.cpu())
+
+
+def in_a_fresh_process(
+    executable: relax.VMExecutable, inputs: Sequence[np.ndarray], devices: str, folder: Path
+) -> list[np.ndarray]:
+    """Export an executable as one file, and call its `main` in another process; its results are on the first device.
+
+    Parameters
+    ----------
+    executable : relax.VMExecutable
+        What was compiled.
+    inputs : sequence of numpy.ndarray
+        The inputs.
+    devices : str
+        An expression for the list of devices.
+    folder : Path
+        Where the files are put.
+    """
+    executable.export_library(str(folder / "model.so"))
+    np.savez(folder / "inputs.npz", *inputs)
+    paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    command = [sys.executable, "-P", "-c", CHILD, str(folder), devices]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": paths}, timeout=300)
+    with np.load(folder / "found.npz") as found:
+        return [found[f"arr_{number}"] for number in range(len(found.files))]
+
+
+CHILD = """
+import os, sys
+import numpy as np, tvm, relax_glue
+from tvm import relax
+os.chdir(sys.argv[1])
+devices = eval(sys.argv[2])
+main = relax.VirtualMachine(tvm.runtime.load_module(os.path.abspath("model.so")), list(devices))["main"]
+with np.load("inputs.npz") as given:
+    found = main(*[tvm.runtime.tensor(given[f"arr_{k}"], devices[0]) for k in range(len(given.files))])
+found = [found] if isinstance(found, tvm.runtime.Tensor) else list(found)
+assert {str(item.device) for item in found} == {str(devices[0])}
+np.savez("found.npz", *[item.numpy() for item in found])
+"""

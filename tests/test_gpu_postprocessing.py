@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,18 @@ import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
-from postprocessing_case import BOXES, DETECTORS, GPU, image, leaves, module, on_llvm, run, tensor
+from postprocessing_case import (
+    BOXES,
+    DETECTORS,
+    GPU,
+    image,
+    in_a_fresh_process,
+    leaves,
+    module,
+    on_llvm,
+    run,
+    tensor,
+)
 from tvm import relax
 
 import relax_glue
@@ -135,31 +144,10 @@ class Module:
         close(on_gpu(compiled(mod), *given), on_llvm(mod, given))
 
 
-FRESH = """
-import numpy as np, tvm, relax_glue
-from tvm import relax
-machine = relax.VirtualMachine(tvm.runtime.load_module("model.so"), tvm.cuda())
-with np.load("inputs.npz") as given:
-    inputs = [tvm.runtime.tensor(given[name], tvm.cuda()) for name in sorted(given)]
-found = machine["main"](*inputs)
-found = [found] if isinstance(found, tvm.runtime.Tensor) else list(found)
-assert all(item.device.type == "cuda" for item in found)
-np.savez("found.npz", *[item.numpy() for item in found])
-"""
-
-
-def in_a_fresh_process(executable: relax.VMExecutable, inputs: list[np.ndarray], folder: Path) -> list[np.ndarray]:
-    executable.export_library(str(folder / "model.so"))
-    np.savez(folder / "inputs.npz", *inputs)
-    subprocess.run([sys.executable, "-c", FRESH], check=True, cwd=folder, timeout=300)
-    with np.load(folder / "found.npz") as found:
-        return [found[f"arr_{number}"] for number in range(len(found.files))]
-
-
 @pytest.mark.parametrize("name", DETECTORS)
 def test_one_file_runs_in_a_fresh_process(name: str, tmp_path: Path) -> None:
     mod = DETECTORS[name](0.5)
-    close(in_a_fresh_process(compiled(mod), [image()], tmp_path), on_llvm(mod, [image()]))
+    close(in_a_fresh_process(compiled(mod), [image()], "[tvm.cuda()]", tmp_path), on_llvm(mod, [image()]))
 
 
 def onnx_model(name: str, shared: Path) -> tuple[object, onnxruntime.InferenceSession]:
@@ -186,8 +174,7 @@ def test_batched_nms(shared: Path, tmp_path: Path) -> None:
         wanted = session.run(None, dict(zip(["b", "scores", "idxs"], inputs, strict=True)))
         assert 10 < len(wanted[0]) < 100
         np.testing.assert_array_equal(on_gpu(executable, *inputs)[0], wanted[0])
-    # named so that they come in the order of the parameters
-    np.testing.assert_array_equal(in_a_fresh_process(executable, inputs, tmp_path)[0], wanted[0])
+    np.testing.assert_array_equal(in_a_fresh_process(executable, inputs, "[tvm.cuda()]", tmp_path)[0], wanted[0])
 
 
 def test_yolort(shared: Path, tmp_path: Path) -> None:
@@ -198,7 +185,7 @@ def test_yolort(shared: Path, tmp_path: Path) -> None:
     pixels = (np.random.default_rng(1).standard_normal((1, 3, 160, 160)) * 100).astype("float32")
     wanted = session.run(None, {session.get_inputs()[0].name: pixels})
     assert len(wanted[0]) == 100
-    for got in (on_gpu(executable, pixels), in_a_fresh_process(executable, [pixels], tmp_path)):
+    for got in (on_gpu(executable, pixels), in_a_fresh_process(executable, [pixels], "[tvm.cuda()]", tmp_path)):
         assert same_detections(got, wanted) > 0.9
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from postprocessing_case import (
     LLVM,
     all_class_detector,
     image,
+    in_a_fresh_process,
     module,
     on_llvm,
     on_two_devices,
@@ -305,18 +304,8 @@ def test_yolort_is_one_engine_and_one_function_of_the_host(found: bool, shared: 
 def test_one_file_runs_in_a_fresh_process(tmp_path: Path) -> None:
     mod = all_class_detector()
     executable = tvm.compile(place_on_host(mod, GPU), LLVM, relax_pipeline=heterogeneous_pipeline(LLVM))
-    executable.export_library(str(tmp_path / "model.so"))
-    np.save(tmp_path / "image.npy", image())
-    lines = (
-        "import numpy as np, tvm, relax_glue",
-        "from tvm import relax",
-        "machine = relax.VirtualMachine(tvm.runtime.load_module('model.so'), [tvm.cpu(1), tvm.cpu(0)])",
-        "found = machine['main'](tvm.runtime.tensor(np.load('image.npy'), tvm.cpu(1)))",
-        "np.savez('found.npz', *[item.numpy() for item in found])",
-    )
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=tmp_path, timeout=300)
-    with np.load(tmp_path / "found.npz") as found:
-        equal([found[name] for name in sorted(found)], on_llvm(mod, [image()]))
+    got = in_a_fresh_process(executable, [image()], "[tvm.cpu(1), tvm.cpu(0)]", tmp_path)
+    equal(got, on_llvm(mod, [image()]))
 
 
 def test_the_attribute_tells_which_functions_are_of_the_host() -> None:
