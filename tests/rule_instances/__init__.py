@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from relax_glue.testing.graph import Value
 
-from . import joins, layers, moves, pointwise, reshapes, shapes, slices
+from . import idioms, joins, layers, moves, pointwise, reshapes, shapes, slices
 from .scene import Instance, NoInstance, Scene
 
 __all__ = ["DRAWERS", "Instance", "NoInstance", "Scene"]
@@ -27,6 +27,7 @@ DRAWERS: Mapping[str, Sequence[Drawer]] = MappingProxyType(
         **moves.DRAWERS,
         **slices.DRAWERS,
         **joins.DRAWERS,
+        **idioms.DRAWERS,
     }
 )
 """By the name of the rule; one of its drawers is drawn for each instance."""
