@@ -102,11 +102,29 @@ def nonzero_detector(threshold: float = 0.5) -> tvm.IRModule:
     return module(body, tensor("image", (1, 3, 4 * SIDE, 4 * SIDE)))
 
 
+def free_batch_detector() -> tvm.IRModule:
+    """Return images, as many as there are, to rows (image, class and box) and how many of them count."""
+    batch = tvm.tirx.Var("batch", "int64")
+    weights = np.random.default_rng(0).standard_normal((8, 3, 4, 4)).astype("float32") / 4
+
+    def body(builder: relax.BlockBuilder, images: relax.Var) -> relax.Expr:
+        raw = builder.emit(relax.op.nn.conv2d(images, relax.const(weights), strides=4))
+        raw = builder.emit(relax.op.reshape(raw, (batch, 8, BOXES)))
+        boxes = builder.emit(relax.op.strided_slice(raw, [1], [0], [4], assume_inbound=True))
+        boxes = builder.emit(relax.op.permute_dims(boxes, [0, 2, 1]))
+        scores = builder.emit(relax.op.strided_slice(raw, [1], [4], [8], assume_inbound=True))
+        limits = [relax.const(5, "int64"), relax.const(0.5, "float32"), relax.const(0.5, "float32")]
+        scores = builder.emit(relax.op.sigmoid(scores))
+        return builder.emit(relax.op.vision.all_class_non_max_suppression(boxes, scores, *limits))
+
+    return module(body, tensor("images", (batch, 3, 4 * SIDE, 4 * SIDE)))
+
+
 DETECTORS = {"all_class": all_class_detector, "classic": classic_detector, "nonzero": nonzero_detector}
 
 
-def image(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((1, 3, 4 * SIDE, 4 * SIDE)).astype("float32")
+def image(seed: int = 0, batch: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((batch, 3, 4 * SIDE, 4 * SIDE)).astype("float32")
 
 
 def leaves(result: object) -> list[tvm.runtime.Tensor]:

@@ -13,6 +13,7 @@ from postprocessing_case import (
     BOXES,
     DETECTORS,
     GPU,
+    free_batch_detector,
     image,
     in_a_fresh_process,
     leaves,
@@ -60,6 +61,14 @@ def test_a_detector(name: str, threshold: float) -> None:
     assert region_functions(optimised)
     assert len(host_functions(place_on_host(optimised, GPU))) == 1
     close(on_gpu(compiled(mod), image()), on_llvm(mod, [image()]))
+
+
+def test_a_free_batch() -> None:
+    mod = free_batch_detector()
+    executable = compiled(mod)
+    for batch in (1, 3):
+        images = image(batch, batch)
+        close(on_gpu(executable, images), on_llvm(mod, [images]))
 
 
 def test_batches_and_a_crowd_of_boxes() -> None:

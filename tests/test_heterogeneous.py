@@ -13,6 +13,7 @@ from postprocessing_case import (
     GPU,
     LLVM,
     all_class_detector,
+    free_batch_detector,
     image,
     in_a_fresh_process,
     module,
@@ -70,6 +71,11 @@ def test_a_detector_runs_on_both(name: str, threshold: float) -> None:
 def test_a_detector_finds_something_and_nothing() -> None:
     assert check(DETECTORS["nonzero"](0.5), image())[0].shape[0] > 3
     assert check(DETECTORS["nonzero"](2.0), image())[0].shape == (0, 4)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_free_batch(batch: int) -> None:
+    check(free_batch_detector(), image(batch, batch))
 
 
 def test_the_tail_behind_suppression_is_one_function_and_its_regions_are_put_back() -> None:
