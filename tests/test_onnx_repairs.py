@@ -244,17 +244,6 @@ def test_non_max_suppression_returns_as_many_rows_as_boxes() -> None:
     check(None, "NonMaxSuppression", inputs, constants, 11)
 
 
-def test_non_max_suppression_with_a_computed_threshold_is_refused() -> None:
-    inputs = [
-        RNG.random((1, 3, 4)).astype("float32"),
-        RNG.random((1, 1, 3)).astype("float32"),
-        ints(5),
-        np.float32([1]),
-    ]
-    with pytest.raises(ModelImportError, match="the number of boxes is computed"):
-        from_onnx(one_node("NonMaxSuppression", inputs, [], 11))
-
-
 @pytest.mark.parametrize(("opset", "constants"), [(7, []), (9, [np.float32([1, 1, 2, 3])])])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_upsample(opset: int, constants: list[np.ndarray], mode: str) -> None:

@@ -108,12 +108,17 @@ def test_scores_that_are_never_negative_are_not_ranked() -> None:
     assert "argsort" in from_onnx(nms(SIGNED, 20, 0.5)).script()
 
 
-def test_a_computed_limit_is_refused_by_name() -> None:
-    node = helper.make_node("NonMaxSuppression", ["x", "s", "k"], ["i"], name="/nms")
-    cast = helper.make_node("Cast", ["n"], ["k"], to=7)
-    model = graph_model([cast, node], {"x": [1, 20, 4], "s": [1, 3, 20], "n": [1]}, ["i"])
-    with pytest.raises(ModelImportError, match=r"/nms.*number of boxes is computed"):
-        from_onnx(model)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_limit_may_be_computed(batches: int) -> None:
+    nodes = [
+        helper.make_node("Cast", ["n"], ["k"], to=7),
+        helper.make_node("NonMaxSuppression", ["x", "s", "k", "iou"], ["i"], name="/nms"),
+        helper.make_node("Cast", ["i"], ["y"], to=1),
+    ]
+    inputs = {"x": [batches, 20, 4], "s": [batches, 3, 20], "n": [1]}
+    model = graph_model(nodes, inputs, ["y"], iou=np.array([0.3], "float32"))
+    boxes, scores = (np.concatenate([a, a[:, ::-1]])[:batches] for a in (BOXES, SIGNED))
+    check(model, *[(boxes, scores, np.array([limit], "float32")) for limit in (0, 1, 4, 99)])
 
 
 def test_boxes_without_bound_need_a_limit() -> None:
@@ -126,7 +131,7 @@ def test_boxes_without_bound_need_a_limit() -> None:
         (BOXES, SIGNED),
         (BOXES[:, :5], SIGNED[..., :5]),
     )
-    with pytest.raises(ModelImportError, match=r"no upper bound.*n"):
+    with pytest.raises(ModelImportError, match=r"/nms.*no upper bound.*, n,.*the limit is 4611686018427387904"):
         from_onnx(graph_model([node, cast], inputs, ["y"], k=np.array([2**62]), iou=iou))
 
 

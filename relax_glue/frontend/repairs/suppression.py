@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from relax_glue.frontend.naming import names, variable_name
 from .node import OnnxNode, dtype_of, extents_of, scalar
 from .rows import first, note_most
 
-_FLOAT = np.dtype("float32")
+_FLOAT, _INDEX = np.dtype("float32"), np.dtype("int64")
 _TINY = float(np.finfo(_FLOAT).tiny)
+_ALL = 2**63 - 1
 _ROOM = 1 << 16  # boxes of one class; more than any model wants, and 100 MB for 80 classes
 
 # What is never negative, and what is not where its operands are not.
@@ -43,13 +45,13 @@ def non_max_suppression(node: OnnxNode) -> relax.Expr:
     extents, of_scores = extents_of(boxes), extents_of(scores)
     if extents is None or of_scores is None:
         raise node.refuse("the number of boxes or of scores is not known, even as a symbolic extent")
-    limit = _limit(node, extents[1])
+    limit, computed = _limit(node, extents[1])
     chosen_scores, threshold = _scores(node, scores)
     both = node.emit(
         relax.op.vision.all_class_non_max_suppression(
             _corners(node, boxes) if node.attrs.get("center_point_box", 0) else boxes,
             chosen_scores,
-            scalar(limit, np.dtype("int64")),
+            scalar(limit, _INDEX),
             _overlap(node),
             threshold,
         )
@@ -58,22 +60,48 @@ def non_max_suppression(node: OnnxNode) -> relax.Expr:
     chosen = first(node, rows, 0, count)
     number = tirx.Var(variable_name(f"{node.name}_boxes"), "int64")
     note_most(node, number, [limit, *of_scores[:2]])
-    return node.bb.match_cast(chosen, relax.TensorType((number, 3), "int64"))
+    found = node.bb.match_cast(chosen, relax.TensorType((number, 3), "int64"))
+    return found if computed is None else _limited(node, found, computed, of_scores)
 
 
-def _limit(node: OnnxNode, boxes: Any) -> int:
-    """Return how many boxes of a class are chosen at the most; none where the operand is left out, as ONNX says."""
-    given = node.constant(2)
-    if given is None and node.input(2) is not None:
-        raise node.refuse("the number of boxes is computed while the model runs; it has to be a constant")
-    limit = 0 if given is None else int(given.reshape(-1)[0])
+def _limit(node: OnnxNode, boxes: Any) -> tuple[int, relax.Expr | None]:
+    """Return how many boxes of a class TVM is to choose at the most, and the limit if it is computed.
+
+    One that is left out is 0, as ONNX says.
+    """
+    given, operand = node.constant(2), node.input(2)
     most = node.facts.arithmetic.largest(boxes)
+    limit = 0 if operand is None else _ALL if given is None else int(given.reshape(-1)[0])
     if most is None and limit > _ROOM:
+        wanted = "the limit is computed" if given is None else f"the limit is {limit}"
         raise node.refuse(
-            f"no upper bound is known for the number of boxes, {boxes}, and TVM makes room for {limit} of each class; "
-            "fix the input shapes, give ranges of the free axes, or export with a limit"
+            f"no upper bound is known for the number of boxes, {boxes}, and TVM makes room for as many of each class "
+            f"as may be chosen ({wanted}); fix the input shapes, give ranges of the free axes, or export with a limit"
         )
-    return limit if most is None else min(limit, most)
+    return limit if most is None else min(limit, most), operand if given is None else None
+
+
+def _limited(node: OnnxNode, rows: relax.Expr, limit: relax.Expr, scores: Sequence[Any]) -> relax.Expr:
+    """Return the first rows of each class: those of a class stand together, the best first."""
+    batches, classes = scores[:2]
+    if not isinstance(batches, int) or not isinstance(classes, int):
+        raise node.refuse("the number of boxes is computed, and that of batches or classes is free; fix one of them")
+    emit, one = node.emit, scalar(1, _INDEX)
+    columns = emit(relax.op.split(rows, 3, axis=1))
+    batch, kind = (emit(relax.op.reshape(emit(relax.TupleGetItem(columns, k)), (-1,))) for k in (0, 1))
+    group = emit(relax.op.add(emit(relax.op.multiply(batch, scalar(classes, _INDEX))), kind))
+    groups = relax.const(np.arange(batches * classes)[:, None], "int64")
+    belongs = emit(relax.op.astype(emit(relax.op.equal(emit(relax.op.expand_dims(group, 0)), groups)), "int64"))
+    count = emit(relax.op.sum(belongs, axis=[1]))
+    start = emit(relax.op.subtract(emit(relax.op.cumsum(count, axis=0)), count))
+    place = emit(relax.op.cumsum(emit(relax.op.full_like(group, one)), axis=0))
+    before = emit(relax.op.take(start, group, axis=0))
+    rank = emit(relax.op.subtract(emit(relax.op.subtract(place, before)), one))
+    kept = emit(relax.op.nonzero(emit(relax.op.less(rank, _rank0(node, limit)))))
+    number = tirx.Var(variable_name(f"{node.name}_kept"), "int64")
+    note_most(node, number, [rows.ty.shape.values[0]])
+    at = node.bb.match_cast(kept, relax.TensorType((1, number), "int64"))
+    return emit(relax.op.take(rows, emit(relax.op.reshape(at, (number,))), axis=0))
 
 
 def _corners(node: OnnxNode, boxes: relax.Expr) -> relax.Expr:
