@@ -133,12 +133,79 @@ def adaptive_avg_pool(call: relax.Call, x: Array) -> Array:
     return reordered(found, first, layout)
 
 
+def gelu(_call: relax.Call, x: Array) -> Array:
+    wide = x.astype("float64")
+    return (wide * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(wide / math.sqrt(2)))).astype(x.dtype)
+
+
+def gelu_tanh(_call: relax.Call, x: Array) -> Array:
+    wide = x.astype("float64")
+    return (wide * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))).astype(x.dtype)
+
+
+def layer_norm(call: relax.Call, x: Array, gamma: Array, beta: Array) -> Array:
+    axes = tuple(ints(call.attrs.axes))
+    wide = x.astype("float32")
+    variance = wide.var(axes, keepdims=True)
+    normal = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(variance + np.float32(call.attrs.epsilon))
+    return (normal * gamma + beta).astype(x.dtype)
+
+
+_COORDINATES: Mapping[str, Callable[[Array, int, int], Array]] = MappingProxyType(
+    {
+        "asymmetric": lambda o, n, m: o * n / m,
+        "half_pixel": lambda o, n, m: (o + 0.5) * n / m - 0.5,
+        "pytorch_half_pixel": lambda o, n, m: (o + 0.5) * n / m - 0.5 if m > 1 else o * 0.0,
+        "tf_half_pixel_for_nn": lambda o, n, m: (o + 0.5) * n / m,
+        "align_corners": lambda o, n, m: o * (n - 1) / (m - 1),
+    }
+)
+_ROUNDINGS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round": lambda c: np.floor(c + 0.5),
+        "round_prefer_ceil": lambda c: np.floor(c + 0.5),
+        "round_prefer_floor": lambda c: np.ceil(c - 0.5),
+    }
+)
+
+
+def resize(call: relax.Call, x: Array) -> Array | None:
+    attrs, layout = call.attrs, str(call.attrs.layout)
+    coordinates = _COORDINATES.get(str(attrs.coordinate_transformation_mode))
+    if coordinates is None or str(attrs.method) not in ("nearest_neighbor", "linear"):
+        return None
+    found = x
+    for axis, letter in enumerate(layout):
+        if letter in SPATIAL:
+            extent, size = x.shape[axis], int(call.ty.shape.values[axis])
+            where = coordinates(np.arange(size), extent, size)
+            found = _resized_axis(found, axis, where, str(attrs.method), str(attrs.rounding_method))
+    return found.astype(x.dtype)
+
+
+def _resized_axis(x: Array, axis: int, where: Array, method: str, rounding: str) -> Array:
+    def at(index: Array) -> Array:
+        return np.take(x, np.clip(index, 0, x.shape[axis] - 1).astype("int64"), axis)
+
+    if method == "nearest_neighbor":
+        return at(_ROUNDINGS[rounding](where))
+    low = np.floor(where)
+    part = along((where - low).astype("float32"), axis, x.ndim)
+    return at(low) * (1 - part) + at(low + 1) * part
+
+
 LAYERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "relax.nn.softmax": softmax,
         "relax.nn.log_softmax": log_softmax,
         "relax.nn.prelu": prelu,
         "relax.nn.batch_norm": batch_norm,
+        "relax.nn.layer_norm": layer_norm,
+        "relax.nn.gelu": gelu,
+        "relax.nn.gelu_tanh": gelu_tanh,
+        **{f"relax.image.resize{n}d": resize for n in (2, 3)},
         **{f"relax.nn.conv{n}d": convolution for n in (1, 2, 3)},
         **{f"relax.nn.max_pool{n}d": max_pool for n in (1, 2, 3)},
         **{f"relax.nn.avg_pool{n}d": avg_pool for n in (1, 2, 3)},
