@@ -36,7 +36,7 @@ class Net:
 
     def result(self, layer, *inputs: np.ndarray) -> np.ndarray:
         self.net.mark_output(layer.get_output(0))
-        got = evaluate(SimpleNamespace(trt=self.trt, net=self.net, inputs=[]), inputs)[0]
+        got = evaluate(SimpleNamespace(trt=self.trt, net=self.net, shapes=[]), inputs)[0]
         assert got.shape == tuple(layer.get_output(0).shape), "TensorRT derives another shape"
         return got
 
@@ -77,7 +77,7 @@ class TestSlice:
         layer = net.net.add_slice(net.input(-1), (1,), (5,), (1,))
         net.net.mark_output(layer.get_output(0))
         with pytest.raises(IndexError, match="leaves its input at axis 0"):
-            evaluate(SimpleNamespace(trt=net.trt, net=net.net), [X])
+            evaluate(SimpleNamespace(trt=net.trt, net=net.net, shapes=[]), [X])
 
     def test_axes_and_run_time_sizes(self):
         net = Net()
@@ -86,7 +86,7 @@ class TestSlice:
         layer.set_input(2, net.constant(np.array([2], np.int64)))
         x = np.arange(10, dtype=np.float32).reshape(2, 5)
         net.net.mark_output(layer.get_output(0))
-        got = evaluate(SimpleNamespace(trt=net.trt, net=net.net), [x])[0]
+        got = evaluate(SimpleNamespace(trt=net.trt, net=net.net, shapes=[]), [x])[0]
         np.testing.assert_array_equal(got, x[:, 1:3])
 
 
@@ -159,7 +159,7 @@ class TestIndexing:
         layer = net.net.add_gather(net.input(5), net.input(1, dtype="int32", name="i"), 0)
         net.net.mark_output(layer.get_output(0))
         with pytest.raises(IndexError, match="outside 0:5"):
-            evaluate(SimpleNamespace(trt=net.trt, net=net.net), [X, np.array([index], np.int32)])
+            evaluate(SimpleNamespace(trt=net.trt, net=net.net, shapes=[]), [X, np.array([index], np.int32)])
 
     def test_one_hot(self):
         net = Net()
@@ -267,7 +267,7 @@ class TestEvaluate:
         second = net.net.add_concatenation([first.get_output(0)] * 2)
         second.get_output(0).name = "second"
         net.net.mark_output(second.get_output(0))
-        values = evaluate(SimpleNamespace(trt=net.trt, net=net.net), {"x": X}, every_tensor=True)
+        values = evaluate(SimpleNamespace(trt=net.trt, net=net.net, shapes=[]), {"x": X}, every_tensor=True)
         assert set(values) == {"x", "first", "second"}
         np.testing.assert_array_equal(values["second"], [*X, *X])
 
@@ -291,7 +291,7 @@ class TestEvaluate:
         net.net.mark_output(layer.get_output(0))
         assert "NON_ZERO" not in LAYERS
         with pytest.raises(ConversionError, match="layer where is a NON_ZERO"):
-            evaluate(SimpleNamespace(trt=net.trt, net=net.net), [X])
+            evaluate(SimpleNamespace(trt=net.trt, net=net.net, shapes=[]), [X])
 
     def test_the_table_has_no_layer_twice_and_names_real_classes(self):
         trt = get_provider().trt
