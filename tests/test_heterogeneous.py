@@ -136,6 +136,40 @@ def test_a_module_that_a_gpu_runs_whole_stays_the_same_object() -> None:
     assert place_on_host(optimised, GPU) is optimised
 
 
+def test_what_nobody_reads_is_left_out() -> None:
+    def body(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        builder.emit(relax.op.nonzero(x))
+        return builder.emit(relax.op.add(x, x))
+
+    mod = module(body, tensor("x", (4,)))
+    placed = place_on_host(mod, GPU)
+    assert not host_functions(placed)
+    assert "nonzero" not in operators(placed["main"])
+    check(mod, np.ones(4, "float32"))
+
+
+def test_functions_without_such_code_stay_as_they_are() -> None:
+    source = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        return R.nonzero(x)
+
+    @R.function
+    def other(x: R.Tensor((8,), "float32")):
+        with R.dataflow():
+            y = R.call_pure_packed("something", x, ty_args=R.Tensor((8,), "float32"))
+            z = R.add(y, y)
+            R.output(z)
+        return z
+"""
+    mod = tvm.script.from_source(source)
+    placed = place_on_host(mod, GPU)
+    assert len(host_functions(placed)) == 1
+    assert placed["other"].same_as(mod["other"])
+
+
 def test_branches_with_such_code_run_on_the_host() -> None:
     source = """
 @I.ir_module

@@ -63,7 +63,7 @@ def place_on_host(mod: tvm.IRModule, target: tvm.target.Target, missing: Missing
     judge = Judge(mod, missing or GpuKernels(mod, target).missing)
     placer = _Placer(mod, judge)
     placed = map_functions(mod, placer.function)
-    if not placer.added:
+    if placed.same_as(mod):
         return mod
     for var, function in placer.added.items():
         placed.update_func(var, function)
@@ -104,6 +104,7 @@ class _Placer:
         self._judge = judge
         self._taken = {var.name_hint for var in mod.get_global_vars()}
         self._names: Iterator[str] = iter(())
+        self._found = False
 
     def function(self, var: tvm.ir.GlobalVar, function: relax.Function) -> relax.Function:
         """Return a function with the calls of its parts on the host, or the function itself if it has none."""
@@ -114,8 +115,13 @@ class _Placer:
         self._names = (f"{var.name_hint}_host_{number}" for number in count())
         plain = without_dataflow(function)
         scope = {s for param in plain.params for s in relax.analysis.tir_vars_in_type(param.ty)}
+        self._found = False
         body = self._sequence(plain.body, scope)
-        result = seen_outside(body.ty, scope)
+        if not self._found:
+            return function
+        result = plain.ret_ty
+        if relax.analysis.type_base_check(result, body.ty) != relax.analysis.BaseCheckResult.PASS:
+            result = seen_outside(body.ty, scope)  # a result has fewer rows than it was declared with
         made = relax.Function(plain.params, body, result, plain.is_pure, plain.attrs, plain.span)
         alone = ConvertToDataflow()(tvm.IRModule({var: made}))
         return alone[var]
@@ -123,6 +129,7 @@ class _Placer:
     def _sequence(self, seq: relax.SeqExpr, scope: Collection[tirx.Var]) -> relax.SeqExpr:
         steps = steps_of(seq, scope)
         groups = host_groups(steps, self._judge)
+        self._found = self._found or bool(groups)
         of_group = {step: number for number, group in enumerate(groups) for step in group}
         bindings: list[relax.Binding] = []
         renamed: dict[relax.Expr, relax.Expr] = {}
