@@ -19,6 +19,7 @@ from .permute_dims import CanonicalizePermuteDims
 from .pool import CanonicalizePool
 from .regions import MergeRegions
 from .reshape import CanonicalizeReshape
+from .reshape_motion import MoveReshapes
 from .resize import CanonicalizeResize
 from .resolve_if import ResolveIf
 from .shapes import FoldShapes
@@ -49,6 +50,7 @@ __all__ = [
     "LiftBranches",
     "MergeEqual",
     "MergeRegions",
+    "MoveReshapes",
     "RecognizeCallTir",
     "RecognizeClip",
     "RecognizeIdioms",

@@ -10,7 +10,7 @@ of arithmetic. So a motion that takes a normalisation out of such a form does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax
@@ -61,8 +61,8 @@ def _is_one_layer(op: str, rank: int, axes: tuple[int, ...], channel: int | None
     return op == "relax.nn.instance_norm" and rank >= 4 and channel == 1 and axes == tuple(range(2, rank))
 
 
-def build_norm(graph: Graph, node: Node, order: Sequence[int], inputs: Sequence[Value]) -> Value:
-    """Add a normalisation of an operand that is permuted by `order`.
+def build_norm(graph: Graph, node: Node, moved: Callable[[int], int], inputs: Sequence[Value]) -> Value:
+    """Add a normalisation of an operand whose axes have other numbers.
 
     Parameters
     ----------
@@ -70,22 +70,22 @@ def build_norm(graph: Graph, node: Node, order: Sequence[int], inputs: Sequence[
         Where it goes.
     node : Node
         The normalisation as it is.
-    order : sequence of int
-        Axis i of the operand is axis `order[i]` of the old one.
+    moved : Callable
+        `moved(axis)` is the number that an axis gets.
     inputs : sequence of Value
-        The permuted operand, then the parameters as they are.
+        The operand as it is then, and the parameters as they are.
     """
-    axes = [order.index(a) for a in normalised_axes(node)]
+    axes = [moved(a) for a in normalised_axes(node)]
     ranked = sorted(range(len(axes)), key=axes.__getitem__)
     parameters = list(inputs[1:])
     if node.op in OVER_AXES and ranked != list(range(len(axes))):
         parameters = [graph.constant(v.array.transpose(ranked)) for v in parameters if v.array is not None]
     make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
-    options = _options(node, order)
+    options = _options(node, moved)
     return graph.emit(lambda *es: make(*es, axes=sorted(axes), **options), inputs[0], *parameters)
 
 
-def _options(node: Node, order: Sequence[int]) -> dict[str, Any]:
+def _options(node: Node, moved: Callable[[int], int]) -> dict[str, Any]:
     """Return the attributes of a normalisation but for its axes."""
     attrs, options = node.attrs, {"epsilon": float(node.attrs.epsilon)}
     if node.op == "relax.nn.rms_norm":
@@ -94,4 +94,4 @@ def _options(node: Node, order: Sequence[int]) -> dict[str, Any]:
     if node.op == "relax.nn.group_norm":
         options["num_groups"] = int(attrs.num_groups)
     channel = channel_of(node)
-    return options if channel is None else {**options, "channel_axis": order.index(channel)}
+    return options if channel is None else {**options, "channel_axis": moved(channel)}

@@ -144,9 +144,9 @@ def build(graph: Graph, node: Node, axes: Axes, inputs: Sequence[Value]) -> Valu
     if node.op in POINTWISE:
         return graph.rebuild(node, inputs)
     if node.op in ONE_AXIS:
-        return _with_axis(graph, node, axes.index(normal_axis(int(node.attrs.axis), len(axes))), inputs)
+        return with_axis(graph, node, axes.index(normal_axis(int(node.attrs.axis), len(axes))), inputs)
     if node.op in NORMS:
-        return build_norm(graph, node, axes, inputs)
+        return build_norm(graph, node, axes.index, inputs)
     if node.op in REDUCTIONS:
         return emit_reduction(graph, node, inputs[0], sorted(axes.index(a) for a in reduced_axes(node)), True)
     if isinstance(node.view, Split):
@@ -156,7 +156,7 @@ def build(graph: Graph, node: Node, axes: Axes, inputs: Sequence[Value]) -> Valu
     return emit_movement(graph, renamed(node.view, axes), *operands)
 
 
-def _with_axis(graph: Graph, node: Node, axis: int, inputs: Sequence[Value]) -> Value:
+def with_axis(graph: Graph, node: Node, axis: int, inputs: Sequence[Value]) -> Value:
     """Add a call like that of a node of `ONE_AXIS` along another axis."""
     attrs = node.attrs
     if node.op in SCANS:

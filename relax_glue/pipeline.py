@@ -33,6 +33,7 @@ from .passes import (
     permute_dims,
     pool,
     reshape,
+    reshape_motion,
     resize,
     resolve_if,
     shapes,
@@ -44,6 +45,7 @@ from .passes import (
 )
 from .passes.base import graph_pass, rule_pass
 from .passes.motion import move_permutes
+from .passes.reshape_motion import move_reshapes
 from .passes.resolve_if import ResolveIf, until_branches_are_resolved
 from .passes.symbols import until_symbols_are_bound
 from .rewrite import DEFAULT_SOUNDNESS, FLOAT_REASSOC, RewriteStats, Rule, RuleSet, check_soundness, rewrite
@@ -95,8 +97,10 @@ class Step:
     reason: str
 
 
-CANCEL, SINK = "CancelPermuteDims", "SinkPermuteDims"
-MOTIONS = MappingProxyType({CANCEL: motion.CANCEL, SINK: motion.SINK})
+SINK = "SinkPermuteDims"
+MOTIONS = MappingProxyType(
+    {"CancelPermuteDims": motion.CANCEL, SINK: motion.SINK, "MoveReshapes": reshape_motion.MOVE}
+)
 _ROUNDS = 100  # each lowers the bytes that permutes move; two or three are usual
 
 OFF_BY_DEFAULT = frozenset({"ConvertLayout", SINK})
@@ -310,10 +314,17 @@ def _rules(name: str, unwanted: Collection[str], soundness: Sequence[str]) -> Ru
     return family.without(unwanted).sound(*soundness)
 
 
+def _move(graph: Graph, transform: Transform, stats: RewriteStats | None, exact: bool) -> int:
+    """Apply one motion to a graph; return how many clusters moved."""
+    if transform is reshape_motion.MOVE:
+        return move_reshapes(graph, stats)
+    return move_permutes(graph, transform, stats, exact)
+
+
 def _settling_pass(
     kept: Sequence[str], unwanted: Collection[str], soundness: Sequence[str], stats: RewriteStats | None
 ) -> tvm.transform.Pass:
-    """Make the pass that applies the rules, converts layouts and moves permutes until nothing changes."""
+    """Make the pass that applies the rules, converts layouts and moves permutes and reshapes until nothing changes."""
     families = {name: _rules(name, unwanted, soundness) for name in kept if name in FAMILIES}
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
@@ -323,8 +334,7 @@ def _settling_pass(
 
     def moved(graph: Graph) -> int:
         count = rewrite(graph, layouts, stats)
-        exact = FLOAT_REASSOC not in soundness
-        return count + sum(move_permutes(graph, transform, stats, exact) for transform in motions)
+        return count + sum(_move(graph, transform, stats, FLOAT_REASSOC not in soundness) for transform in motions)
 
     def settle(graph: Graph) -> bool:
         changed = rewrite(graph, rules, stats) > 0
@@ -333,6 +343,6 @@ def _settling_pass(
                 return changed
             changed = True
             rewrite(graph, rules, stats)
-        raise RewriteError(f"permutes still move after {_ROUNDS} rounds; leave {SINK!r} and {CANCEL!r} out")
+        raise RewriteError(f"operators still move after {_ROUNDS} rounds; leave out one of {', '.join(MOTIONS)}")
 
     return graph_pass("+".join(kept), settle)

@@ -263,7 +263,7 @@ def test_stats_tell_what_each_rule_did() -> None:
     relax_glue.canonicalize(model(), stats=stats)
     assert stats.of("batch-norm-to-scale").fired == 1
     assert stats.fired == sum(c.fired for c in stats.rules.values()) > 3
-    assert set(stats.rules) <= {*rule_names(), "cancel-permute-dims", "sink-permute-dims"}
+    assert set(stats.rules) <= {*rule_names(), "cancel-permute-dims", "move-reshapes", "sink-permute-dims"}
 
 
 def test_rule_names_are_unique_and_every_step_has_a_reason() -> None:
@@ -272,7 +272,7 @@ def test_rule_names_are_unique_and_every_step_has_a_reason() -> None:
     assert all(step.reason for step in PIPELINE)
 
 
-OTHERS = ("CancelPermuteDims", "ConvertToDataflow", "SinkPermuteDims", "MergeRegions")
+OTHERS = ("CancelPermuteDims", "ConvertToDataflow", "SinkPermuteDims", "MergeRegions", "MoveReshapes")
 
 
 @pytest.mark.parametrize("name", sorted({*FAMILIES, *OTHERS}))

@@ -88,7 +88,7 @@ def test_why_a_rule_took_no_part(rule: str, options: dict[str, Any], verdict: st
 def test_what_is_asked_for_is_not_left_out() -> None:
     every = ["exact", "float_reassoc", NAN_SENSITIVE]
     found = relax_glue.explain(Sliced, rules=True, soundness=every, enable=["ConvertLayout", "SinkPermuteDims"]).rules
-    assert {r.rule for r in found} == {*rule_names(), "cancel-permute-dims", "sink-permute-dims"}
+    assert {r.rule for r in found} == {*rule_names(), "cancel-permute-dims", "move-reshapes", "sink-permute-dims"}
     assert not [r for r in found if "left out" in r.verdict]
 
 
