@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relax_glue.ir import Graph, Node, Value, same, same_shape
+from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
 from relax_glue.ir.views import RESHAPES, emit_movement, moves_nothing
 from relax_glue.movement import Broadcast, Repeat, Reshape, Tile
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
@@ -64,18 +64,25 @@ def broadcast_of_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
 @rule(
     "broadcast-of-leading-ones",
     BROADCAST,
-    equation="broadcast_to(reshape(x, (1, .., *shape(x))), s) -> broadcast_to(x, s)",
+    equation="broadcast_to(reshape(x), s) -> broadcast_to(x, s), where the reshape adds or drops leading ones",
     producers=RESHAPES,
     source="B04",
 )
 def broadcast_of_leading_ones(node: Node, graph: Graph) -> Replacement | Decline:
-    """Leave leading ones to the broadcast, which adds them by itself."""
+    """Leave leading ones to the broadcast, which adds them by itself and repeats those that are there."""
     inner, x = node.inputs[0].node.view, node.inputs[0].node.inputs[0]
-    if not isinstance(node.view, Broadcast) or not isinstance(inner, Reshape):
+    if not isinstance(node.view, Broadcast) or not isinstance(inner, Reshape) or x.shape is None:
         return NO_SHAPE
-    if not _adds_leading_ones(x, inner.shape):
-        return Decline("the reshape does more than add leading ones")
+    if not same_shape(_without_leading_ones(x.shape), _without_leading_ones(inner.shape)):
+        return Decline("the reshape does more than add or drop leading ones")
+    if x.ndim > len(node.view.shape):
+        return Decline("the operand has more axes than the result")
     return emit_movement(graph, node.view, x)
+
+
+def _without_leading_ones(shape: Sequence[Extent]) -> Sequence[Extent]:
+    first = next((axis for axis, extent in enumerate(shape) if not same(extent, 1)), len(shape))
+    return shape[first:]
 
 
 def _adds_leading_ones(x: Value, shape: Sequence[object]) -> bool:

@@ -8,7 +8,9 @@ extents of 1 is a reshape; and a chain of permutes and reshapes is brought to it
 
 from __future__ import annotations
 
-from relax_glue.ir import Graph, Node
+from collections.abc import Sequence
+
+from relax_glue.ir import Extent, Graph, Node, same
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, Reshape, compose_permutes, permute_keeps_order
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
@@ -61,17 +63,27 @@ def permute_of_ones(node: Node, graph: Graph) -> Replacement | Decline:
 @rule(
     "permute-normal-form",
     *PERMUTES,
-    equation="permute_dims(x) | permute_dims(x, axes < 0) | layout_transform(x) -> permute_dims(x, axes)",
+    equation="permute_dims(x) | permute_dims(x, axes < 0) | layout_transform(x) -> permute_dims(x, axes), in order",
     source="T01",
 )
 def permute_normal_form(node: Node, graph: Graph) -> Replacement | Decline:
-    """Spell every permute as `permute_dims` with all its axes, counted from the front."""
+    """Spell every permute as `permute_dims` with all its axes, counted from the front.
+
+    Axes of extent 1 are named in their order: (2, 1, 0) and (1, 2, 0) of (5, 1, 1) would be two permutes for one.
+    """
     if not isinstance(node.view, Permute):
         return NOT_PURE
     given = node.attrs.axes if node.op == PERMUTES[0] else None
-    if given is not None and all(int(axis) >= 0 for axis in given):
+    axes = _with_ones_in_order(node.view.axes, node.inputs[0].shape or ())
+    if given is not None and tuple(int(axis) for axis in given) == axes:
         return Decline("it has that form")
-    return emit_movement(graph, node.view, node.inputs[0])
+    return emit_movement(graph, Permute(axes), node.inputs[0])
+
+
+def _with_ones_in_order(axes: Sequence[int], shape: Sequence[Extent]) -> tuple[int, ...]:
+    """Return the axes of the same permute in which those of extent 1 stand in their order."""
+    ones = iter(sorted(axis for axis in axes if same(shape[axis], 1)))
+    return tuple(next(ones) if same(shape[axis], 1) else axis for axis in axes)
 
 
 RULES = RuleSet.of(nop_permute, permute_of_permute, permute_of_ones, permute_normal_form) + shuffle.RULES

@@ -46,6 +46,23 @@ def test_leading_ones_are_left_to_the_broadcast():
     fires(BROADCAST, before, script(f"gv = {to('x', (2, 4, 3))}", x=(4, 3)))
 
 
+@pytest.mark.parametrize(("before", "reshaped"), [((1, 1, 3), (1, 3)), ((1, 4, 3), (4, 3)), ((1, "n", 3), ("n", 3))])
+def test_leading_ones_that_are_dropped_are_the_broadcast_s_too(before, reshaped):
+    wide = (2, *(4 if extent == 1 else extent for extent in before[1:]))
+    shapes = [", ".join(map(str, shape)) for shape in (reshaped, wide)]
+    fires(
+        BROADCAST,
+        script(
+            f"y = R.reshape(x, R.shape([{shapes[0]}]))", f"gv = R.broadcast_to(y, R.shape([{shapes[1]}]))", x=before
+        ),
+        script(f"gv = R.broadcast_to(x, R.shape([{shapes[1]}]))", x=before),
+    )
+
+
+def test_more_axes_than_the_result_has_stay():
+    declines(BROADCAST, script("y = R.reshape(x, R.shape([3]))", f"gv = {to('y', (4, 3))}", x=(1, 1, 3)))
+
+
 def test_ones_in_the_middle_stay():
     declines(BROADCAST, script("y = R.expand_dims(x, [1])", f"gv = {to('y', (4, 2, 3))}", x=(4, 3)))
 

@@ -52,6 +52,16 @@ def test_a_permute_in_normal_form_stays():
     declines(PERMUTE, script("gv = R.permute_dims(x, [1, 0])", x=(2, 3)))
 
 
+@pytest.mark.parametrize("axes", ["[1, 3, 2, 0]", "[1, 2, 3, 0]"])
+def test_ones_are_named_in_their_order(axes):
+    before = script(f"gv = R.permute_dims(x, {axes})", x=(5, 6, 1, 1))
+    fires(PERMUTE, before, script("gv = R.permute_dims(x, [1, 2, 3, 0])", x=(5, 6, 1, 1)))
+
+
+def test_symbolic_extents_are_not_named_anew():
+    declines(PERMUTE, script("gv = R.permute_dims(x, [1, 3, 2, 0])", x=(5, 6, "n", 1)))
+
+
 # -- two permutes ----------------------------------------------------------------------------------------
 
 
