@@ -93,6 +93,21 @@ def test_a_reshape_asks_for_the_number_of_elements() -> None:
     refused(machines, {"n": 2, "k": 4}, model)
 
 
+@pytest.mark.parametrize("index", [2, -3, [0, -3], [2, 1]])
+def test_an_index_that_a_size_does_not_have_is_refused(index: object) -> None:
+    g = Graph(x=("n", "k"))
+    model = g.model(g("Gather", "x", np.array(index), axis=1))
+    machines = check_sizes(model, [{"n": 1, "k": 3}, {"n": 2, "k": 5}])
+    refused(machines, {"n": 1, "k": 2}, model)
+
+
+def test_an_image_too_small_for_a_window_is_refused() -> None:
+    g = Graph(x=IMAGE)
+    model = g.model(g("MaxPool", g("Conv", "x", np.ones((4, 4, 3, 3), np.float32)), kernel_shape=[2, 2]))
+    machines = check_sizes(model, [{"n": 1, "h": 4, "w": 5}])
+    refused(machines, {"n": 1, "h": 1, "w": 5}, model)
+
+
 def test_a_name_is_one_variable() -> None:
     g = Graph(x=("a", 3), y=("b", 3))
     mod = relax_glue.from_onnx(g.model(g("Add", "x", "y")), {"x": ("n", 3), "y": ("n", 3)})

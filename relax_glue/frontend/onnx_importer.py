@@ -215,6 +215,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for a shape, and TVM has no code for a strided_slice without one. The symbols are bound when the model runs.
         """
         ty = getattr(value, "ty", None)
+        shape = getattr(ty, "shape", None)
+        if isinstance(shape, relax.ShapeExpr):
+            self._facts.checks.not_negative(shape.values, self._facts.arithmetic, variable_name(name))
         if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 0:
             return value
         symbols = [tirx.Var(f"{variable_name(name)}_dim{axis}", "int64") for axis in range(ty.ndim)]
@@ -226,8 +229,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             return None
         if node.op_type in ("Shape", "Size") and isinstance(operands[0], relax.Expr):
             extents = getattr(operands[0].ty, "shape", None)
-            known = isinstance(extents, relax.ShapeExpr)
-            return [shape_of(node, extents.values, self._facts.arithmetic)] if known else None
+            if not isinstance(extents, relax.ShapeExpr):
+                return None
+            return [shape_of(node, extents.values, self._facts.arithmetic)]
         if not any(isinstance(value, SymbolicTensor) for value in operands):
             return None
         values = [_known_value(value) for value in operands]

@@ -6,7 +6,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from relax_glue.frontend.symbolic import Element
+
 from .node import OnnxNode, dtype_of, extents_of
+
+MAX_SLICES = 8
 
 
 def gather(node: OnnxNode) -> relax.Expr | None:
@@ -20,13 +24,29 @@ def gather(node: OnnxNode) -> relax.Expr | None:
         return None
     axis = node.attrs.get("axis", 0) % len(extents)
     extent = extents[axis]
+    if not isinstance(extent, int) and indices.size:  # TVM reads outside without a word
+        node.require_least(extent, int(max(indices.max() + 1, -indices.min())))
     if not isinstance(extent, int) and (indices < 0).any():
-        return None
+        return _from_the_end(node, indices, axis, extent)
     if isinstance(extent, int):
         if ((indices < -extent) | (indices >= extent)).any():
             raise node.refuse(f"an index is outside axis {axis}, which has extent {extent}")
         indices = np.where(indices < 0, indices + extent, indices).astype(indices.dtype)
     return relax.op.take(node.inputs[0], relax.const(indices, indices.dtype.name), axis)
+
+
+def _from_the_end(node: OnnxNode, indices: np.ndarray, axis: int, extent: Element) -> relax.Expr | None:
+    """Gather a few places of a free axis, some of them counted from its end, as slices."""
+    if indices.ndim > 1 or indices.size > MAX_SLICES:
+        return None
+    places = [node.facts.arithmetic.simplify(int(i) + (extent if i < 0 else 0)) for i in indices.reshape(-1)]
+    parts = [
+        node.emit(relax.op.strided_slice(node.inputs[0], [axis], [place], [place + 1], assume_inbound=True))
+        for place in places
+    ]
+    if indices.ndim == 0:
+        return relax.op.squeeze(parts[0], [axis])
+    return relax.op.concat(parts, axis) if len(parts) > 1 else parts[0]
 
 
 def cast(node: OnnxNode) -> relax.Expr | None:

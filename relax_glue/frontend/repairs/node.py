@@ -131,6 +131,14 @@ class OnnxNode:
             raise self.refuse(f"{left} has to be {right}, and one of them is known only while the model runs")
         checks.equal(left, right, variable_name(self.name))
 
+    def require_least(self, value: Element, least: int) -> None:
+        """Ask that an extent be no less than a number, where that can be told at the entry."""
+        arithmetic, checks = self.facts.arithmetic, self.facts.checks
+        if isinstance(value, int) or arithmetic.same(value, arithmetic.maximum(value, least)):
+            return
+        if checks.known_at_entry(value):
+            checks.at_least(value, least, variable_name(self.name))
+
     def refuse(self, reason: str) -> ModelImportError:
         """Return the error for a form that has no meaning in Relax."""
         return ModelImportError(f"node '{self.name}' ({self.op_type}) cannot be converted: {reason}")

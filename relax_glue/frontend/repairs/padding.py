@@ -168,7 +168,7 @@ def _check_mirrored(node: OnnxNode, mode: str, extents: list[Any] | None, amount
                 f"mode '{node.text('mode', '')}' by {largest} on axis {axis} of extent {extents[axis]} goes past one "
                 f"repetition; TVM's limit there is {extents[axis] - needed + largest}"
             )
-        node.require_equal(extents[axis], node.facts.arithmetic.maximum(extents[axis], needed))
+        node.require_least(extents[axis], needed)
 
 
 def same_amounts(node: OnnxNode, extents: Sequence[Element], kernel: Sequence[int]) -> Amounts | None:

@@ -76,12 +76,12 @@ def _cut(
     arithmetic = node.facts.arithmetic
     last = arithmetic.subtract(extent, 1)
     limits = (0, extent) if step > 0 else (-1, last)
-    begin, end = (_clamped(node, bound, extent, limits) for bound in (start, stop))
-    if begin is None or end is None:
+    first, behind = (_clamped(node, bound, extent, limits) for bound in (start, stop))
+    if first is None or behind is None:
         return None
     if step < 0:  # counted from the back, as in a flipped tensor
-        begin, end = arithmetic.subtract(last, begin), arithmetic.subtract(last, end)
-    return begin, arithmetic.maximum(begin, end), step
+        first, behind = arithmetic.subtract(last, first), arithmetic.subtract(last, behind)
+    return first, arithmetic.maximum(first, behind), step
 
 
 def _clamped(node: OnnxNode, bound: Element, extent: Element, limits: tuple[Element, Element]) -> Element | None:

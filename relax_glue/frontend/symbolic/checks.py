@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from .arithmetic import Element
+from .arithmetic import Arithmetic, Element
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class EntryChecks:
     def __init__(self, symbols: Iterable[tirx.Var]) -> None:
         self._symbols = set(symbols)
         self._found: dict[tuple[str, str], Check] = {}
+        self._seen: set[str] = set()
 
     def known_at_entry(self, value: Element) -> bool:
         """Return whether an integer follows from the extents of the parameters alone."""
@@ -53,7 +54,23 @@ class EntryChecks:
             sides.reverse()
         if isinstance(sides[1], tirx.Var):
             sides[1] = tirx.max(sides[1], tirx.IntImm("int64", 1))
-        self._found.setdefault((str(left), str(right)), Check(*sides, node))
+        self._found.setdefault((str(left), str(right)), Check(sides[0], sides[1], node))
+
+    def at_least(self, value: Element, least: int, node: str) -> None:
+        """Ask that an integer be no less than a number."""
+        self.equal(value, tirx.max(value, tirx.IntImm("int64", least)), node)
+
+    def not_negative(self, extents: Iterable[Any], arithmetic: Arithmetic, node: str) -> None:
+        """Ask that the extents of a result be no less than 0: an image can be too small for a window.
+
+        Asked is what does not follow from the extents of the inputs, and is known at the entry.
+        """
+        for extent in extents:
+            if isinstance(extent, (tirx.IntImm, tirx.Var)) or str(extent) in self._seen:
+                continue
+            self._seen.add(str(extent))
+            if not arithmetic.proves(extent >= 0) and self.known_at_entry(extent):
+                self.at_least(extent, 0, node)
 
     def within(self, symbol: tirx.Var, least: int, most: int | None) -> None:
         """Ask that a free extent lie between two numbers, both included; None is no upper bound."""

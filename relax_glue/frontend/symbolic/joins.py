@@ -49,14 +49,14 @@ class Joins:
         attrs : dict
             Its attributes.
         """
-        shapes = [_extents(value) for value in inputs]
-        if op_type in BROADCASTING and None not in shapes:
+        shapes = [shape for shape in map(_extents, inputs) if shape is not None]
+        if len(shapes) < len(inputs):
+            return list(inputs)
+        if op_type in BROADCASTING:
             return self._broadcast(name, list(inputs), shapes)
-        if op_type == "Concat" and None not in shapes:
+        if op_type == "Concat":
             return self._concat(name, list(inputs), shapes, attrs.get("axis", 0))
-        if op_type == "MatMul" and None not in shapes:
-            return self._matmul(name, list(inputs), shapes)
-        return list(inputs)
+        return self._matmul(name, list(inputs), shapes) if op_type == "MatMul" else list(inputs)
 
     def stretch(self, name: str, value: relax.Expr, target: Sequence[Element]) -> tuple[relax.Expr, list[Element]]:
         """Return a tensor and the shape that it broadcasts to together with a target, proved to fit."""
