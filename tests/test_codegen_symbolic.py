@@ -42,9 +42,10 @@ class Interpreter:
         artifact, calls, machine = self.loaded[key]
         specs = [*artifact.arguments, *artifact.outputs]
         given = [given_at(handle.value, spec) for handle, spec in zip(handles, specs, strict=True)]
-        calls.of(tuple(tuple(getattr(each, "shape", each)) for each in given))
+        if artifact.profiles:
+            calls.of(tuple(tuple(getattr(each, "shape", each)) for each in given))
         arguments = [self._argument(each) for each in given[: len(artifact.arguments)]]
-        results = flat(machine["region"](*arguments))
+        results = leaves(machine["region"](*arguments))
         for array, result in zip(given[len(arguments) :], results, strict=True):
             array[...] = result
         return 0
@@ -60,6 +61,13 @@ class Interpreter:
         machine = relax.VirtualMachine(tvm.compile(tvm.IRModule({"region": region}), "llvm"), tvm.cpu())
         self.loaded[key] = artifact, Calls(artifact), machine
         self.run(key, *handles)
+
+
+def leaves(result: Any) -> list[np.ndarray]:
+    """Return the tensors of a result, which may be nested tuples, as arrays."""
+    return (
+        flat(result) if isinstance(result, tvm.runtime.Tensor) else [leaf for item in result for leaf in leaves(item)]
+    )
 
 
 def given_at(handle: int, spec: TensorSpec | ShapeSpec) -> Any:
