@@ -49,7 +49,8 @@ def symbol_dependencies(graph: Graph) -> dict[Node, set[Node]]:
     outside = {s for node in graph if node.op == "input" for s in symbols_of(node)}
     definer: dict[tirx.Var, Node] = {}
     for cast in casts:
-        for symbol in relax.analysis.tir_vars_in_type(cast.cast_to):
+        # a cast to Shape((max(h, w),)) uses h and w; only a lone symbol is defined
+        for symbol in relax.analysis.definable_tir_vars_in_type(cast.cast_to):
             if symbol not in outside:
                 definer.setdefault(symbol, cast)
     after: dict[Node, set[Node]] = {}
