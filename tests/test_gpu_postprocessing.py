@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
+from operator_case import OPERATORS
 from postprocessing_case import (
     BOXES,
     DETECTORS,
@@ -85,6 +89,20 @@ def test_batches_and_a_crowd_of_boxes() -> None:
     boxes = np.concatenate([corner, corner + random.random((2, 5000, 2), "float32") / 5], -1)
     scores = random.permutation(30000).reshape(2, 3, 5000).astype("float32") / 30000
     close(on_gpu(compiled(mod), boxes, scores), on_llvm(mod, [boxes, scores]))
+
+
+def test_what_tvm_is_left_with_is_right() -> None:
+    """Each operator runs, on the GPU or on the host; one that ends the process is named, and the others go on."""
+    outcome: dict[str, str] = {}
+    while waiting := [name for name in OPERATORS if name not in outcome]:
+        paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+        command = [sys.executable, "-P", str(Path(__file__).with_name("operator_case.py")), *waiting]
+        environment = {**os.environ, "PYTHONPATH": paths}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+        said = [line.split() for line in done.stdout.splitlines()]
+        outcome.update({name: word for word, name in said if word in ("begins", "agrees", "differs")})
+        assert any(name in outcome for name in waiting), done.stderr
+    assert {name: word for name, word in outcome.items() if word != "agrees"} == {}
 
 
 def test_without_engines_the_rest_runs_by_tvm_on_the_gpu() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tvm
+from operator_case import ONLY_ON_THE_HOST, OPERATORS
 from postprocessing_case import (
     DETECTORS,
     GPU,
@@ -355,39 +356,10 @@ def test_the_attribute_tells_which_functions_are_of_the_host() -> None:
     assert place_on_host(placed, GPU) is placed
 
 
-OPERATORS = {
-    "all_class_non_max_suppression": (
-        lambda b, s: relax.op.vision.all_class_non_max_suppression(
-            b, s, relax.const(3, "int64"), relax.const(0.5, "float32"), relax.const(0.1, "float32")
-        ),
-        [tensor("b", (1, 8, 4)), tensor("s", (1, 2, 8))],
-        "argsort",
-    ),
-    "non_max_suppression": (
-        relax.op.vision.non_max_suppression,
-        [tensor("d", (1, 8, 6)), tensor("v", (1,), "int32"), tensor("i", (1, 8), "int32")],
-        "argsort",
-    ),
-    "get_valid_counts": (relax.op.vision.get_valid_counts, [tensor("d", (1, 8, 6))], "no schedule binds"),
-    "roi_align": (
-        lambda x, r: relax.op.vision.roi_align(x, r, (2, 2), 1.0),
-        [tensor("x", (1, 3, 8, 8)), tensor("r", (2, 5))],
-        "no schedule binds",
-    ),
-    "nonzero": (relax.op.nonzero, [tensor("x", (4,))], "relax.run.nonzero"),
-    "unique": (relax.op.unique, [tensor("x", (4,))], "relax.run.unique"),
-    "softmax": (relax.op.nn.softmax, [tensor("x", (4, 8))], None),
-    "sort": (relax.op.sort, [tensor("x", (4, 8))], None),
-    "topk": (lambda x: relax.op.topk(x, 2), [tensor("x", (4, 8))], None),
-    "scatter_nd": (relax.op.scatter_nd, [tensor("x", (4,)), tensor("i", (2, 1), "int64"), tensor("u", (2,))], None),
-    "take": (lambda x, i: relax.op.take(x, i, 0), [tensor("x", (4, 8)), tensor("i", (3,), "int64")], None),
-}
-
-
 @pytest.mark.parametrize("name", OPERATORS)
 def test_what_tvm_has_gpu_code_for(name: str) -> None:
-    make, params, reason = OPERATORS[name]
-    mod = module(lambda b, *given: b.emit(make(*given)), *params)
+    mod, _ = OPERATORS[name]()
     (call,) = [b.value for b in mod["main"].body.blocks[0].bindings if isinstance(b.value, relax.Call)]
     missing = GpuKernels(mod, GPU).missing(call)
+    reason = ONLY_ON_THE_HOST.get(name)
     assert missing is None if reason is None else reason in missing
