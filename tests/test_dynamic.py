@@ -127,7 +127,7 @@ class DynamicContext(Context):
         return self.output or (n, (h - 1) // 2 + 1)
 
 
-def dynamic(made: Artifact, *, captures: bool = False) -> tuple[DynamicRunner, Driver, DynamicContext]:
+def dynamic(made: Artifact) -> tuple[DynamicRunner, Driver, DynamicContext]:
     driver = Driver()
     context = DynamicContext(driver.log)
     shapes = [spec.name for spec in made.shapes]
@@ -139,9 +139,9 @@ def dynamic(made: Artifact, *, captures: bool = False) -> tuple[DynamicRunner, D
         shapes=shapes,
         outputs=("y",),
         bound=[None if isinstance(spec, ShapeSpec) else spec.name for spec in made.arguments] + ["y"],
-        captures=captures,
         context=lambda: context,
-        precision=nullcontext,
+        compiling=nullcontext,
+        turn=nullcontext(),
         keep_kernels=lambda: driver.log.append(("kernels",)),
         said=lambda: "no reason",
     )
@@ -178,7 +178,7 @@ def test_static_engines_have_the_plain_runner() -> None:
         gpu=SimpleNamespace(driver=Driver(), context=5, index=0),
         artifact=Artifact("region", (static,), (static,), BuildOptions(), None, None),
         context=lambda: None,
-        precision=nullcontext,
+        compiling=nullcontext,
     )
     assert type(runner_of(engine)) is Runner
 
@@ -223,11 +223,16 @@ def test_new_shapes_are_run_before_they_are_captured() -> None:
     assert call(runner, driver, 2, 8) == [("launch", 100, OURS)]
 
 
-def test_where_tensorrt_makes_the_graphs_none_is_made_here() -> None:
-    runner, driver, _ = dynamic(artifact_of(ONE), captures=True)
-    for _ in range(3):
-        done = call(runner, driver, 2, 8)
-    assert done == [ENQUEUE]
+def test_a_profile_that_tensorrt_refuses_is_an_error() -> None:
+    runner, driver, context = dynamic(artifact_of(TWO))
+
+    def refuse(_index: int, _stream: int) -> bool:
+        raise RuntimeError("Error in set optimization profile async.")
+
+    call(runner, driver, 2, 16)
+    context.set_optimization_profile_async = refuse  # type: ignore[method-assign]
+    with pytest.raises(ExecutionError, match="cannot change to profile 1: no reason"):
+        call(runner, driver, 16, 16)
 
 
 def test_the_callers_capture_needs_a_call_before(stream_of_tvm: list[int]) -> None:

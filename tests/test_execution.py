@@ -29,7 +29,7 @@ def runner_of(**options: Any) -> tuple[Runner, Driver, Context]:
         artifact=Artifact("region", *SPECS, BuildOptions(**options), None, None),
         bound=["x", "y"],
         context=lambda: context,
-        precision=nullcontext,
+        compiling=nullcontext,
         keep_kernels=lambda: driver.log.append(("kernels",)),
         said=lambda: "no reason",
     )

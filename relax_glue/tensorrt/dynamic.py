@@ -3,10 +3,8 @@
 An execution context is at one optimisation profile and one set of extents. It is brought to those of a call only
 when they differ from the last ones, on our stream; TensorRT plans memory and, with TensorRT-RTX, kernels when that
 happens, which no CUDA graph can hold. So a graph is captured right after an enqueue with the same extents, and
-belongs to these extents and addresses.
-
-TensorRT-RTX compiles kernels for each new combination of extents in the background and runs general ones until
-they are there. A graph of ours would keep the general ones for ever, so there TensorRT makes the graphs.
+belongs to these extents and addresses. Threads take turns at what is no replay of a graph, since any enqueue may
+compile.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ class DynamicRunner(Runner):
         self._call: Call | None = None  # the one being made, with these extents
         self._settled: Call | None = None  # the one that the context is ready for
         self._profile = int(self._context.active_optimization_profile)
-        if engine.captures:
-            self._graphs = None
 
     def _launch(self, addresses: tuple[int, ...], key: Hashable, caller: int) -> None:
         extents = tuple([slot.extents for slot in self._slots])
@@ -41,9 +37,11 @@ class DynamicRunner(Runner):
             super()._launch(addresses, (key, self._call), caller)
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
-        if self._call is not None and self._call is not self._settled:
-            self._settle(self._call)
-        super()._enqueue(addresses)
+        with self._engine.turn:
+            if self._call is not None and self._call is not self._settled:
+                with self._engine.compiling():
+                    self._settle(self._call)
+            super()._enqueue(addresses)
 
     def _capture(self, addresses: tuple[int, ...], key: Hashable, graphs: Graphs) -> None:
         if self._call is self._settled:
@@ -63,9 +61,7 @@ class DynamicRunner(Runner):
             )
         self._settled = None
         if self._profile not in call.profiles:
-            self._profile = call.profiles[0]
-            if not context.set_optimization_profile_async(self._profile, self._stream):
-                raise ExecutionError(f"{symbol} cannot change to profile {self._profile}: {engine.said()}")
+            self._change_profile(call.profiles[0])
         for name, extents in zip(engine.inputs, call.inputs, strict=True):
             if name is not None and not context.set_input_shape(name, extents):
                 raise ExecutionError(f"input {name} of {symbol} cannot have the extents {extents}: {engine.said()}")
@@ -75,6 +71,17 @@ class DynamicRunner(Runner):
         if not call.is_known:
             self._confirm(call)
         self._settled = call
+
+    def _change_profile(self, profile: int) -> None:
+        try:
+            done = self._context.set_optimization_profile_async(profile, self._stream)
+        except RuntimeError:  # the Python binding raises where the C++ function returns false
+            done = False
+        if not done:
+            raise ExecutionError(
+                f"{self._engine.artifact.symbol} cannot change to profile {profile}: {self._engine.said()}"
+            )
+        self._profile = profile
 
     def _confirm(self, call: Call) -> None:
         """See that TensorRT and TVM agree on the outputs; kernels of new extents are kept after their first run."""

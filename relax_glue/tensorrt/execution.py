@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import tvm
@@ -67,9 +68,10 @@ class Engine:
         self.gpu = gpu
         self._provider = provider
         self._tf32 = plan.tf32  # not the plan: its bytes are in the engine now
+        self.turn = threading.RLock()
         self._recorder = provider.recorder()
         self._logger = provider.logger()
-        with gpu.driver.current(gpu.context), self.precision():
+        with gpu.driver.current(gpu.context), self.compiling():
             self._runtime: trt.Runtime = provider.trt.Runtime(self._logger)
             self._runtime.error_recorder = self._recorder
             engine = self._runtime.deserialize_cuda_engine(plan.data)
@@ -96,14 +98,14 @@ class Engine:
             return ExecutionError(f"the engine of {self.artifact.symbol} does not fit on {self.gpu.name}: {said}")
         return PlanError(f"{self._provider} refuses the engine of {self.artifact.symbol}: {said}")
 
-    @property
-    def captures(self) -> bool:
-        """Whether TensorRT makes and launches CUDA graphs of this engine by itself."""
-        return self._kernels is not None and self._kernels.captures
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Hold the engine where it may compile kernels: to load it, to run it first, and for new extents.
 
-    def precision(self) -> AbstractContextManager[None]:
-        """Return the context in which the engine may compile kernels: to load it and to run it first."""
-        return precision().held(self._provider, self._tf32)
+        One thread at a time: TensorRT-RTX 1.5 crashes when two contexts that share compiled kernels compile at once.
+        """
+        with self.turn, precision().held(self._provider, self._tf32):
+            yield
 
     def context(self) -> trt.IExecutionContext:
         """Make an execution context; the engine's GPU is current."""
@@ -149,7 +151,7 @@ class Runner:
         self._device = tvm.cuda(gpu.index)
         self._slots = [slot_of(spec, "input", gpu.index) for spec in artifact.arguments]
         self._slots += [slot_of(spec, "output", gpu.index) for spec in artifact.outputs]
-        with gpu.driver.current(gpu.context), engine.precision():
+        with gpu.driver.current(gpu.context), engine.compiling():
             self._context = engine.context()
             self._stream = gpu.driver.stream()
             self._arrived, self._done = gpu.driver.event(), gpu.driver.event()
@@ -205,10 +207,10 @@ class Runner:
         if self._warm:
             self._execute(addresses)
             return
-        with self._engine.precision():
+        with self._engine.compiling():
             self._execute(addresses)
+            self._engine.keep_kernels()
         self._warm = True
-        self._engine.keep_kernels()
 
     def _execute(self, addresses: tuple[int, ...]) -> None:
         context = self._context
