@@ -205,15 +205,23 @@ def test_batched_nms(shared: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_a_fresh_process(executable, inputs, "[tvm.cuda()]", tmp_path)[0], wanted[0])
 
 
-def test_yolort(shared: Path, tmp_path: Path) -> None:
+Yolort = tuple[onnxruntime.InferenceSession, relax.VMExecutable]
+
+
+@pytest.fixture(scope="module")
+def yolort(shared: Path) -> Yolort:
     model, session = onnx_model("yolort_v5n", shared)
-    mod = relax_glue.from_onnx(model)
-    executable = compiled(mod)
+    return session, compiled(relax_glue.from_onnx(model))
+
+
+def test_yolort(yolort: Yolort, tmp_path: Path) -> None:
+    session, executable = yolort
     # the weights are random: a strong image keeps the scores apart
     pixels = (np.random.default_rng(1).standard_normal((1, 3, 160, 160)) * 100).astype("float32")
     wanted = session.run(None, {session.get_inputs()[0].name: pixels})
     assert len(wanted[0]) == 100
-    for got in (on_gpu(executable, pixels), in_a_fresh_process(executable, [pixels], "[tvm.cuda()]", tmp_path)):
+    fresh = in_a_fresh_process(executable, [pixels], "[tvm.cuda()]", tmp_path)
+    for got in (on_gpu(executable, pixels), fresh):
         assert same_detections(got, wanted) > 0.9
 
 
@@ -228,9 +236,8 @@ def same_detections(got: list[np.ndarray], wanted: list[np.ndarray]) -> float:
     return float((distance.min(1) < 0.05).mean())
 
 
-def test_yolort_without_detections(shared: Path) -> None:
-    model, session = onnx_model("yolort_v5n", shared)
-    executable = compiled(relax_glue.from_onnx(model))
+def test_yolort_without_detections(yolort: Yolort) -> None:
+    session, executable = yolort
     pixels = np.full((1, 3, 160, 160), np.nan, "float32")  # no score of it is above a threshold
     wanted = session.run(None, {session.get_inputs()[0].name: pixels})
     assert [array.shape for array in wanted] == [(0,), (0,), (0, 4)]
