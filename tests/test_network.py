@@ -14,12 +14,12 @@ from tvm import relax
 from tvm.relax.dpl import is_op, wildcard
 
 from relax_glue.errors import ConversionError, ProviderError
+from relax_glue.tensorrt.extents import Extent
 from relax_glue.tensorrt.network import Network, Symbol, build_network
 from relax_glue.tensorrt.provider import get_provider, installed
 from relax_glue.tensorrt.reference import evaluate
 from relax_glue.tensorrt.region import Input, Result, flatten
 from relax_glue.tensorrt.registry import Registry, converter
-from relax_glue.tensorrt.extents import Extent
 
 op = relax.op
 
