@@ -1,9 +1,10 @@
 """Takes with constant indices: slices where the indices are a progression, else one `take` of plain indices.
 
-TensorRT gathers, but a slice is cheaper, meets the rules of slices and concats, and is known to TVM's table. The
-indices of torch.roll become a concat of two slices. What stays is a take along a named axis with indices within the
-extent, so that no mode matters; "fast" does not look, and reads outside where an index is negative.
-Takes of takes, slices and concats read the first operand. (rules.md G01 to G05, G07, G14, S38, S41.)
+TensorRT gathers, but a slice is cheaper, meets the rules of slices and concats, and is known to TVM's table. A
+rotation, as torch.roll makes it, stays a take, and two slices with their concat become one: TensorRT has one layer for
+it, a slice that begins again at the end. What stays is a take along a named axis with indices within the extent, so
+that no mode matters; "fast" does not look, and reads outside where an index is negative. Takes of takes, slices and
+concats read the first operand. (rules.md G01 to G05, G07, G14, S38, S41.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from relax_glue.ir import Graph, Node, Value, is_static
-from relax_glue.ir.views import emit_movement, is_normal_take, join, slice_of
+from relax_glue.ir.views import MAX_INDICES, emit_movement, is_normal_take, join, slice_of
 from relax_glue.movement import Broadcast, Concat, Reshape, Slice, Take
 from relax_glue.rewrite import Decline, Replacement, RuleSet, rule
 
@@ -87,8 +88,8 @@ def take_of_concat(node: Node, graph: Graph) -> Replacement | Decline:
 @rule(
     "take-to-slices",
     TAKE,
-    equation="take(x, b + s * (0, 1, ...), axis) -> x[b::s]; take(x, [k, ..., n - 1, 0, ...]) -> concat(x[k:], x[:k])",
-    source="G01 to G05, S38, S41",
+    equation="take(x, b + s * (0, 1, ...), axis) -> x[b::s]; take(x, [a, a + 1, ..., b, b + 1, ...]) -> concat",
+    source="G01 to G05, S41",
 )
 def take_to_slices(node: Node, graph: Graph) -> Replacement | Decline:
     """Slice where the indices are one progression, one index repeated, or two runs of neighbours.
@@ -98,6 +99,8 @@ def take_to_slices(node: Node, graph: Graph) -> Replacement | Decline:
     if not isinstance(node.view, Take):
         return NO_VIEW
     axis, indices = node.view.axis, node.view.indices
+    if len(node.view.shape) == 1 and _is_rotation(indices, (node.inputs[0].shape or ())[axis]):
+        return Decline("it is a rotation, which is one layer")
     if len(set(indices)) == 1:
         taken = _repeated(graph, node.inputs[0], axis, indices[0], len(indices))
     else:
@@ -132,6 +135,35 @@ def _runs(indices: Sequence[int]) -> list[tuple[int, int, int]] | None:
     return [(indices[0], cut, 1), (indices[cut], len(indices) - cut, 1)]
 
 
+def _is_rotation(indices: Sequence[int], extent: int) -> bool:
+    """Return whether indices go up by one to the end of the extent, and on from its beginning."""
+    wraps = any(b < a for a, b in pairwise(indices))
+    return wraps and all(b == (a + 1) % extent for a, b in pairwise(indices))
+
+
+@rule(
+    "rotation-to-take",
+    "relax.concat",
+    equation="concat(x[k:], x[:k], axis) -> take(x, [k, ..., n - 1, 0, ..., k - 1], axis)",
+    source="S38",
+)
+def rotation_to_take(node: Node, graph: Graph) -> Replacement | Decline:
+    """Read on from the beginning, instead of joining the end and the beginning."""
+    pieces = [slice_of(v) for v in node.inputs]
+    if not isinstance(node.view, Concat) or len(pieces) != 2 or pieces[0] is None or pieces[1] is None:
+        return Decline("it does not join two slices")
+    (x, first), (other, then) = pieces
+    axis, shape = node.view.axis, x.shape or ()
+    if other != x or first.cuts(shape) != [axis] or then.cuts(shape) != [axis]:
+        return Decline("they are no slices of one operand along the axis")
+    indices = [piece.begin[axis] + piece.stride[axis] * k for piece in (first, then) for k in range(piece.size[axis])]
+    if len(indices) > MAX_INDICES or not _is_rotation(indices, shape[axis]):
+        return Decline("the second does not go on where the first ends")
+    if any(graph.uses_of(v) > 1 for v in node.inputs):
+        return Decline("the slices have other users")
+    return emit_movement(graph, Take(axis, (len(indices),), tuple(indices)), x)
+
+
 @rule(
     "take-normal-form",
     TAKE,
@@ -147,7 +179,7 @@ def take_normal_form(node: Node, graph: Graph) -> Replacement | Decline:
     return emit_movement(graph, node.view, node.inputs[0])
 
 
-RULES = RuleSet.of(take_of_take, take_of_slice, take_of_concat, take_to_slices, take_normal_form)
+RULES = RuleSet.of(take_of_take, take_of_slice, take_of_concat, take_to_slices, rotation_to_take, take_normal_form)
 
 
 CanonicalizeTake = family(

@@ -272,6 +272,13 @@ class TestGather:
         else:
             check(lambda v, i: op.take(v, i, axis, mode), [x, indices])
 
+    @pytest.mark.parametrize("begin, count, mode", [(3, 5, "fast"), (4, 3, "clip"), (2, 5, "wrap"), (1, 9, "fast")])
+    def test_a_rotation_is_one_slice(self, begin, count, mode):
+        x, indices = numbers(2, 5, 3), (begin + np.arange(count)) % 5
+        check(lambda v: op.take(v, ints(*indices), 1, mode), [x], engine=True)
+        network = build_network(module_of(lambda v: op.take(v, ints(*indices), 1, mode), [x])["main"])
+        assert [network.net.get_layer(k).type.name for k in range(network.net.num_layers)] == ["SLICE"]
+
     def test_negative_constants_count_from_the_end(self):
         x = numbers(5, 2)
         module = module_of(lambda v: op.take(v, ints(-1, 0, -5), 0), [x])

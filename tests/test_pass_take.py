@@ -58,16 +58,40 @@ def test_one_index_again_and_again_is_a_broadcast():
     fires(TAKE, before, script(f"s = {cut(1, 2, 3)}", "gv = R.broadcast_to(s, (n, 3))", x=("n", 4)))
 
 
-def test_a_roll_is_two_slices():
-    before = script(f"gv = {take('[2, 3, 4, 0, 1]')}", x=("n", 5))
-    after = script(f"a = {cut(1, 2, 5)}", f"b = {cut(1, 0, 2)}", "gv = R.concat((a, b), 1)", x=("n", 5))
-    fires(TAKE, before, after)
-
-
-def test_a_roll_by_wrapped_indices_is_two_slices():
+def test_a_roll_stays_a_take():
+    declines(TAKE, script(f"gv = {take('[2, 3, 4, 0, 1]')}", x=("n", 5)))
     before = script(f"gv = {take('[3, 4, 5, 6, 7]', mode='wrap')}", x=("n", 5))
-    after = script(f"a = {cut(1, 3, 5)}", f"b = {cut(1, 0, 3)}", "gv = R.concat((a, b), 1)", x=("n", 5))
-    fires(TAKE, before, after)
+    fires(TAKE, before, script(f"gv = {take('[3, 4, 0, 1, 2]')}", x=("n", 5)))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_the_end_and_the_beginning_are_a_rotation(axis):
+    before = script(f"a = {cut(1, 2, 5)}", f"b = {cut(1, 0, 2)}", f"gv = R.concat((a, b), {axis})", x=("n", 5))
+    fires(TAKE, before, script(f"gv = {take('[2, 3, 4, 0, 1]')}", x=("n", 5)))
+
+
+def test_a_part_of_the_beginning_and_items_of_a_split_too():
+    before = script(f"a = {cut(1, 3, 5)}", f"b = {cut(1, 0, 2)}", "gv = R.concat((a, b), 1)", x=("n", 5))
+    fires(TAKE, before, script(f"gv = {take('[3, 4, 0, 1]')}", x=("n", 5)))
+    before = script("s = R.split(x, [2], axis=1)", "gv = R.concat((s[1], s[0]), 1)", x=("n", 5))
+    fires(TAKE, before, script(f"gv = {take('[2, 3, 4, 0, 1]')}", x=("n", 5)))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (f"a = {cut(1, 2, 5)}", f"b = {cut(1, 1, 2)}", "gv = R.concat((a, b), 1)"),  # 0 is left out
+        (f"a = {cut(1, 2, 4)}", f"b = {cut(1, 0, 2)}", "gv = R.concat((a, b), 1)"),  # 4 is left out
+        (f"a = {cut(1, 3, 5)}", f"b = {cut(1, 0, 2)}", "gv = R.concat((a, b), 0)"),
+        (f"a = {cut(1, 2, 5)}", f"b = {cut(1, 0, 2)}", "gv = R.concat((a, b, b), 1)"),
+        (f"a = {cut(1, 2, 5)}", "b = R.strided_slice(y, [1], [0], [2])", "gv = R.concat((a, b), 1)"),
+        (f"a = {cut(1, 2, 5)}", f"b = {cut(1, 0, 2)}", "c = R.concat((a, b), 1)", "gv = (c, a)"),
+        ("a = R.strided_slice(x, [0, 1], [0, 2], [1, 5])", "b = R.strided_slice(x, [0, 1], [0, 0], [1, 2])",
+         "gv = R.concat((a, b), 1)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_rotation(lines):
+    declines(TAKE, script(*lines, x=(3, 5), y=(3, 5)))
 
 
 def test_more_than_two_runs_stay_a_take():

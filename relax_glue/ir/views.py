@@ -181,13 +181,13 @@ def _take(node: Node) -> Movement | None:
         return None
     axis = 0 if axis is None else normal_axis(int(axis), len(shape))
     extent = shape[axis]
-    if not isinstance(extent, int) or array.size > _MAX_INDICES:
+    if not isinstance(extent, int) or array.size > MAX_INDICES:
         return None
     indices = _bounded(array.astype("int64").ravel(), extent, str(node.attrs.mode))
     return None if indices is None else Take(axis, array.shape, tuple(indices.tolist()))
 
 
-_MAX_INDICES = 1 << 16
+MAX_INDICES = 1 << 16
 
 
 def _bounded(indices: np.ndarray, extent: int, mode: str) -> np.ndarray | None:

@@ -245,12 +245,25 @@ def take_to_slices(scene: Scene) -> Value:
         (
             ascending[:: scene.choices.item((1, 2, -1, -2))],
             np.roll(ascending, scene.choices.integer(1, size - 1)),
+            np.array([*ascending[: size // 2], *ascending]),
             np.full(scene.choices.item([(), (1,), (3,), (2, 2)]), scene.choices.integer(0, size - 1)),
             ascending[: size - size % 2].reshape(-1, 2),
             random_indices(scene, size),
         )
     )
     return take(scene, value, indices, axis)
+
+
+def rotation(scene: Scene) -> Value:
+    """Join the end and the beginning of an operand, or what only looks like it."""
+    value = scene.tensor()
+    axis = axis_of(scene, value, 2)
+    size = value.array.shape[axis]
+    k = scene.choices.integer(1, size - 1)
+    first, last = (0, size) if not scene.choices.one_in(4) else (scene.choices.integer(0, k - 1), size)
+    cuts = [(k, last), (first, k)]
+    pieces = [scene.call(op.strided_slice(value.expr, [axis], [b], [e]), moves=True) for b, e in cuts]
+    return scene.call(op.concat([p.expr for p in pieces], scene.choices.spelling(axis, value.rank)), moves=True)
 
 
 DRAWERS = {
@@ -271,5 +284,6 @@ DRAWERS = {
     "take-of-slice": (cut_and_take, take_of_slice),
     "take-of-concat": (take_of_concat,),
     "take-to-slices": (take_to_slices,),
+    "rotation-to-take": (rotation,),
     "take-normal-form": (any_take,),
 }

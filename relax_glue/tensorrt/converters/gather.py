@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tvm import relax
 
 from ...ir.shapes import is_static, same
@@ -13,7 +14,7 @@ from ..slices import add_slice
 from .arith import binary
 from .counting import extent_as
 from .indices import common_shape, coordinates, in_bounds, refuse_indices
-from .limits import INTS, MAX_RANK, constant_of, rank_of, refuse_tensors, refuse_type, shape_of, type_of
+from .limits import INTS, MAX_RANK, constant_of, dims_of, rank_of, refuse_tensors, refuse_type, shape_of, type_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -45,6 +46,9 @@ def take(network: Network, call: relax.Call) -> Any:
     axis, mode = _take_axis(call), str(call.attrs.mode)
     extent = shape_of(call.args[0])[axis]
     array = network.array(call.args[1])
+    if isinstance(extent, int) and (begin := _rotation(array, extent, mode)) is not None:
+        start = [begin if place == axis else 0 for place in range(rank_of(call.args[0]))]
+        return add_slice(network, x, start, dims_of(call), mode="WRAP")
     if mode not in ("clip", "wrap"):
         indices = in_bounds(network, call.args[1], [extent])
     elif array is not None and isinstance(extent, int):
@@ -53,6 +57,16 @@ def take(network: Network, call: relax.Call) -> Any:
     else:
         indices = _moded(network, network.tensor(call.args[1]), extent, mode)
     return network.name(network.net.add_gather(x, indices, axis)).get_output(0)
+
+
+def _rotation(array: np.ndarray | None, extent: int, mode: str) -> int | None:
+    """Return where indices begin that go up by one to the end of an axis and on from its beginning, or None."""
+    if array is None or array.ndim != 1 or array.size < 2:
+        return None
+    first = int(array[0]) % extent
+    wrapped = (first + np.arange(array.size)) % extent
+    inside = array % extent if mode == "wrap" else array
+    return first if first + array.size > extent and np.array_equal(inside, wrapped) else None
 
 
 def _moded(network: Network, indices: Any, extent: Number, mode: str) -> Any:
