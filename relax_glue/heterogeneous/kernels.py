@@ -20,6 +20,9 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.utils import copy_with_new_vars
 
+from .outline import seen_outside
+from .steps import variables
+
 _THREAD = "thread_extent"
 _CALL_PACKED = "tirx.tvm_call_packed"
 _LEGALIZE = tvm.transform.Sequential(
@@ -57,14 +60,15 @@ class GpuKernels:
 
     def _alone(self, call: relax.Call) -> tvm.IRModule:
         """Return a module whose only Relax function makes the call."""
-        params = relax.analysis.free_vars(call)
+        params = list(variables(call))
         result = relax.Var("result", call.ty)
         body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(result, call)])], result)
         relax.expr._update_type(body, call.ty)
-        symbols = _free_symbols(call, params)
+        returned = seen_outside(call.ty, ())
+        symbols = relax.analysis.free_symbolic_vars(relax.Function(params, body, returned, True))
         if symbols:
-            params = [*params, relax.Var("symbols", relax.ShapeType(symbols))]
-        function = relax.Function(params, body, relax.analysis.erase_to_well_defined(call.ty, {}), True)
+            params.append(relax.Var("symbols", relax.ShapeType(symbols)))
+        function = relax.Function(params, body, returned, True)
         kernels = {var: self._mod[var] for var in relax.analysis.all_global_vars(call)}
         alone = copy_with_new_vars(function).with_attr("global_symbol", "alone")
         return tvm.IRModule({tvm.ir.GlobalVar("alone"): alone, **kernels})
@@ -82,14 +86,6 @@ class GpuKernels:
 def _packed_name(call: relax.Call) -> str | None:
     name = call.op.get_attr("FCallPacked") if isinstance(call.op, tvm.ir.Op) else None
     return None if name is None else str(name)
-
-
-def _free_symbols(call: relax.Call, params: list[relax.Var]) -> list[tirx.Var]:
-    """Return the symbols that a call mentions and no type of its operands defines."""
-    defined = {s for param in params for s in relax.analysis.definable_tir_vars_in_type(param.ty)}
-    types = [call.ty, *(param.ty for param in params), *(arg.ty for arg in call.args if hasattr(arg, "ty"))]
-    mentioned = dict.fromkeys(s for ty in types for s in relax.analysis.tir_vars_in_type(ty))
-    return [s for s in mentioned if s not in defined]
 
 
 def _first_line(error: Exception) -> str:
