@@ -170,9 +170,9 @@ def rule_names() -> list[str]:
 
 
 def improvements() -> list[str]:
-    """Return the rules that are not needed for legality, sorted: `disable` them to run the legality rules alone."""
-    others = (r.name for family, rules in FAMILIES.items() if family not in LEGALITY for r in rules)
-    return sorted(name for name in others if name not in LEGALITY)
+    """Return the rules and motions that legality does not need, sorted: `disable` them to run what it needs alone."""
+    rules = (r.name for family, found in FAMILIES.items() if family not in LEGALITY for r in found)
+    return sorted({*rules, *MOTIONS} - LEGALITY)
 
 
 def rules_of_passes() -> dict[str, list[Rule | Transform]]:
@@ -329,6 +329,8 @@ def _settling_pass(
     layouts = families.pop("ConvertLayout", RuleSet())
     rules = reduce(add, families.values(), RuleSet())
     motions = [transform for name, transform in MOTIONS.items() if name in kept]
+    if motion.SINK in motions:  # it does what the other does, and more
+        motions = [transform for transform in motions if transform is not motion.CANCEL]
     if not layouts and not motions:
         return rule_pass("+".join(kept), rules, stats=stats, soundness=soundness)
 
