@@ -137,6 +137,23 @@ def test_float_sums_are_close_and_asked_for() -> None:
         assert evaluate(call, case.args, call.ty) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("prod", [300, 300, 0]),  # infinity times 0 on the way: NaN
+        ("prod", [1e-4, 1e-4, 1e4]),  # 0 on the way
+        ("sum", [6e4, 6e4, -6e4]),
+        ("mean", [6e4, 6e4, 6e4]),
+        ("variance", [6e4, -6e4, 0]),
+        ("std", [300, -300, 0]),
+    ],
+)
+def test_partial_results_that_leave_the_dtype_are_not_folded(name: str, numbers: list[float]) -> None:
+    build = lambda x: getattr(op, name)(x, [0])  # noqa: E731
+    half, single = (np.array(numbers, dtype) for dtype in ("f2", "f4"))
+    check([Case(name, build, (half,), known=False), Case(name, build, (single,), close=1e-5)])
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions(name: str) -> None:
     cases = []

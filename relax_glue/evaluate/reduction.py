@@ -28,11 +28,27 @@ def _accumulated(combine: np.ufunc) -> Function:
         data, dtype = app.data, app.out.dtype
         if kind(data) not in "iuf":
             return None
+        if kind(data) == "f" and not _partials_fit(combine, data, _axes(app), dtype):
+            return None
         wide = np.dtype(np.float64) if kind(data) == "f" else dtype
         total = combine.reduce(data, _axes(app), wide, keepdims=bool(app.attrs.keepdims))
         return np.asarray(total).astype(dtype)
 
     return function
+
+
+def _partials_fit(combine: np.ufunc, data: Array, axes: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Say whether no partial sum or product of finite entries, in any order, leaves the range of the dtype.
+
+    TVM accumulates in the dtype itself: of the float16 numbers 300, 300 and 0 its product is NaN, not 0.
+    """
+    neutral = combine.identity
+    sizes = np.abs(np.where(np.isfinite(data), data, neutral).astype(np.float64))
+    info = np.finfo(dtype)
+    if combine is np.add:
+        return bool(np.all(sizes.sum(axes) <= info.max))
+    below = np.where(sizes == 0, 1, np.minimum(sizes, 1)).prod(axes)
+    return bool(np.all(np.maximum(sizes, 1).prod(axes) <= info.max) and np.all(below >= info.tiny))
 
 
 def _extremum(combine: np.ufunc) -> Function:
@@ -65,7 +81,11 @@ def _moment(compute: Callable[..., Any]) -> Function:
     def function(app: Application) -> Outcome:
         if kind(app.data) != "f" or app.data.size == 0:
             return None
-        wide = compute(app.data.astype(np.float64), axis=_axes(app), keepdims=bool(app.attrs.keepdims))
+        data, axes = app.data.astype(np.float64), _axes(app)
+        addends = data if compute is np.mean else (data - data.mean(axes, keepdims=True)) ** 2
+        if not all(_partials_fit(np.add, part, axes, app.data.dtype) for part in (data, addends)):
+            return None
+        wide = compute(data, axis=axes, keepdims=bool(app.attrs.keepdims))
         return np.asarray(wide).astype(app.out.dtype)
 
     return function

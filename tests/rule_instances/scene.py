@@ -131,7 +131,7 @@ class Scene:
 
     def _item(self, shape: list[Extent], dtype: str) -> Value:
         """Draw an item of a split."""
-        axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, int)]
+        axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, int) and extent]
         if not axes:
             return self.parameter(shape, dtype)
         axis = self.choices.item(axes)

@@ -184,8 +184,10 @@ def empty(scene: Scene) -> Value:
     result = step(scene, value)
     if not scene.choices.one_in(4):
         return result
-    beside = scene.parameter([1 if e == 0 else e for e in result.array.shape], result.dtype)
-    axis = list(result.array.shape).index(0)
+    shape = list(result.array.shape)
+    axis = shape.index(0)
+    shape[axis] = 1
+    beside = scene.parameter(shape, result.dtype)
     return scene.call(op.concat([result.expr, beside.expr], axis), moves=True)
 
 
