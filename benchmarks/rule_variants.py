@@ -21,7 +21,7 @@ from timing import difference, flat, in_turns
 from tvm import relax
 
 import relax_glue
-from relax_glue.pipeline import FAMILIES, LEGALITY, improvements
+from relax_glue.pipeline import FAMILIES, LEGALITY, MOTIONS, OFF_BY_DEFAULT, improvements
 from relax_glue.tensorrt import BuildOptions
 
 ALL, AGAIN, LEGAL = "all rules", "all rules again", "legality rules"
@@ -49,7 +49,7 @@ def variants(legality: bool, ablate: Sequence[str] | None) -> list[Variant]:
     if legality:
         found.append(Variant(LEGAL, tuple(improvements())))
     if ablate is not None:
-        names = ablate or [name for name in FAMILIES if name not in LEGALITY]
+        names = ablate or sorted({*FAMILIES, *MOTIONS} - LEGALITY - OFF_BY_DEFAULT)
         found += [Variant(f"without {name}", (name,)) for name in names]
     return found
 
