@@ -106,6 +106,12 @@ CASES: dict[str, tuple[Callable[..., relax.Expr], Shape]] = {
         ("n", 3, "h", "w"),
     ),
     "avg_pool1d, sizes rounded up": (lambda x: nn.avg_pool1d(x, 3, 2, 0, 1, True), ("n", 3, "w")),
+    # TVM leaves out a window that starts in the padding, so these extents are a choice of two
+    "max_pool2d that may leave out a window": (lambda x: nn.max_pool2d(x, 2, 3, 0, 1, True), ("n", 3, "h", "w")),
+    "avg_pool2d that may leave out a window": (
+        lambda x: nn.avg_pool2d(x, (1, 3), (2, 4), (0, 0), 1, True),
+        ("n", 3, "h", "w"),
+    ),
     "dilated max_pool2d": (lambda x: nn.max_pool2d(x, 2, 2, 0, 2), ("n", 3, "h", "w")),
     "dilated avg_pool2d": (lambda x: nn.avg_pool2d(x, 2, 1, 0, 2), ("n", 3, "h", "w")),
     "cells": (lambda x: nn.adaptive_avg_pool2d(x, (3, 2)), ("n", 3, "h", "w")),

@@ -278,7 +278,7 @@ REFUSED = {
     "sort": (lambda x: op.sort(x, 0), of(N, 3), "all elements"),
     "cumprod": (lambda x: op.cumprod(x, 0), of(N, 3), "symbolic"),
     "a choice of extents": (
-        lambda x: op.zeros((tvm.tirx.if_then_else(N > 2, N, 2),), "float32"),
+        lambda x: op.zeros((tvm.tirx.if_then_else((N << 1) > 2, N, 2),), "float32"),
         of(N, 3),
         "no sum, product",
     ),

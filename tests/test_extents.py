@@ -11,10 +11,12 @@ from converter_case import extent_at, layer_types, profile_of, serialise, shape_
 from tvm import relax, tirx
 
 from relax_glue.errors import ConversionError
-from relax_glue.tensorrt.extents import inexpressible, simplified
+from relax_glue.tensorrt.expressions import inexpressible, simplified
 from relax_glue.tensorrt.network import Network, build_network
 from relax_glue.tensorrt.provider import get_provider
 from relax_glue.tensorrt.reference import evaluate
+from relax_glue.tensorrt.sizes import evaluate as evaluate_size
+from relax_glue.tensorrt.sizes import size_of
 
 N, M, K = (tirx.Var(name, "int64") for name in "nmk")
 SIZES = [{"n": 1, "m": 1, "k": 3}, {"n": 5, "m": 8, "k": 1}, {"n": 12, "m": 7, "k": 4}]
@@ -62,6 +64,10 @@ OPERATIONS = {
     "nested": tirx.max(tirx.min(N * 2 // 3, M + 1), (M + N % 2) // 4) + 1,
     "a bound that is none": tirx.min(tirx.IntImm("int64", 2**63 - 1), N),
     "a cast": tirx.Cast("int64", N) + 1,
+    "a choice": tirx.if_then_else(N % 3 == 0, N, M + 1),
+    "a choice by order": tirx.if_then_else(N * 2 <= M, M, N) + tirx.Select(N > M, N, M) * 2,
+    "a choice by two conditions": tirx.if_then_else(tirx.all(N >= 5, tirx.Not(M < 8)), 3, N),
+    "a choice in a choice": tirx.if_then_else(tirx.any(N != 1, M == 9), tirx.if_then_else(M > 7, N + 2, 5), 4 * N),
 }
 
 
@@ -129,9 +135,14 @@ def test_a_variable_of_nothing_is_an_error() -> None:
         network.extents.value(N + 1)
 
 
-@pytest.mark.parametrize("extent", [tirx.if_then_else(N > 2, N, 1), (N << 1) + 1], ids=str)
+@pytest.mark.parametrize("extent", [tirx.if_then_else((N << 1) > 2, N, 1), (N << 1) + 1], ids=str)
 def test_other_operations_are_found(extent: tvm.ir.Expr) -> None:
     assert inexpressible(extent) is not None
+
+
+def test_a_choice_is_carried_as_numbers_too() -> None:
+    size = size_of(tirx.if_then_else(N % 2 == 0, N // 2, M), lambda variable: variable.name)
+    assert [evaluate_size(size, {"n": n, "m": 7}) for n in (1, 2, 3, 4)] == [7, 1, 7, 2]
 
 
 def test_normal_form() -> None:

@@ -59,7 +59,8 @@ def is_static(shape: Sequence[Extent] | None) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _analyzer() -> Analyzer:
+def analyzer() -> Analyzer:
+    """Return the analyser of this process."""
     # One analyser with no bindings or constraints ever added: it holds no facts about any model.
     return Analyzer()
 
@@ -68,7 +69,7 @@ def same(a: Extent, b: Extent) -> bool:
     """Return whether two extents are proved equal."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
-    return bool(tvm_ffi.structural_equal(a, b)) or bool(_analyzer().can_prove_equal(a, b))
+    return bool(tvm_ffi.structural_equal(a, b)) or bool(analyzer().can_prove_equal(a, b))
 
 
 def same_shape(a: Sequence[Extent] | None, b: Sequence[Extent] | None) -> bool:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import tvm
 from tvm import tirx
-from tvm.sym import Analyzer
 
 from ..errors import ConversionError
+from .expressions import Number, inexpressible, key_of, kind_of, simplified, variables_of
 
 if TYPE_CHECKING:
     from .network import Network
@@ -31,14 +31,10 @@ class Extent:
     axis: int
 
 
-# An extent of a Relax type: a number, or an expression of symbolic variables.
-Number: TypeAlias = int | tvm.ir.Expr
-
 # a number, the extent of the layer's own input, or an expression of a Relax type
 Dim: TypeAlias = Number | Extent
 
-# What TensorRT has as elementwise layers on shape tensors. Extents are never negative and neither is what divides
-# them, so the two kinds of division agree on them.
+# What TensorRT has as elementwise layers on shape tensors.
 _OPERATIONS: dict[str, str] = {
     "Add": "SUM",
     "Sub": "SUB",
@@ -50,78 +46,6 @@ _OPERATIONS: dict[str, str] = {
 }
 _INVERSES: dict[str, str] = {"Add": "SUB", "Sub": "SUM", "Mul": "FLOOR_DIV"}
 _REMAINDERS: dict[str, str] = {"FloorMod": "FLOOR_DIV", "Mod": "DIV"}
-
-# No extent reaches this: x[0:] along a symbolic axis has the extent min(INT64_MAX, n), which is n.
-_UNREACHED = 2**31
-
-
-def inexpressible(extent: Number) -> tvm.ir.Expr | None:
-    """Return the part of an extent that shape tensors cannot compute, or None where there is none."""
-    if isinstance(extent, int | tirx.IntImm | tirx.Var):
-        return None
-    if isinstance(extent, tirx.Cast):
-        return inexpressible(extent.value)
-    if _kind(extent) not in (*_OPERATIONS, *_REMAINDERS):
-        return extent
-    found = (inexpressible(part) for part in (extent.a, extent.b))
-    return next((part for part in found if part is not None), None)
-
-
-def _kind(extent: tvm.ir.Expr) -> str:
-    return type(extent).__name__
-
-
-@functools.cache
-def _analyzer() -> Analyzer:
-    # no facts about any model are ever added to it
-    return Analyzer()
-
-
-def simplified(extent: Number) -> Number:
-    """Return an extent in TVM's normal form, without bounds that no extent reaches; a number as int."""
-    if isinstance(extent, int):
-        return extent
-    found = _analyzer().simplify(_reachable(extent))
-    return int(found) if isinstance(found, tirx.IntImm) else found
-
-
-def _reachable(extent: tvm.ir.Expr) -> tvm.ir.Expr:
-    if isinstance(extent, tirx.Cast):
-        return _reachable(extent.value)
-    if _kind(extent) not in (*_OPERATIONS, *_REMAINDERS):
-        return extent
-    a, b = _reachable(extent.a), _reachable(extent.b)
-    if isinstance(extent, tirx.Min | tirx.Max):
-        sign = 1 if isinstance(extent, tirx.Min) else -1
-        for bound, other in ((a, b), (b, a)):
-            if isinstance(bound, tirx.IntImm) and sign * int(bound) >= _UNREACHED - 1:
-                return other
-    return type(extent)(a, b)
-
-
-def clamped(value: Number, low: Number, high: Number) -> Number:
-    """Return a number brought within low..high, as an expression where one of them is."""
-    if all(isinstance(each, int) for each in (value, low, high)):
-        return min(max(value, low), high)
-    return simplified(tirx.min(tirx.max(value, low), high))
-
-
-def _key(extent: Number) -> Hashable:
-    """Return what equal expressions have in common; variables are themselves, not their names."""
-    if isinstance(extent, int | tirx.IntImm):
-        return int(extent)
-    if isinstance(extent, tirx.Var):
-        return extent
-    if _kind(extent) in (*_OPERATIONS, *_REMAINDERS):
-        return _kind(extent), _key(extent.a), _key(extent.b)
-    raise ConversionError(f"the extent {extent} is no sum, product, quotient, remainder, minimum or maximum of extents")
-
-
-def _variables(extent: tvm.ir.Expr) -> list[tirx.Var]:
-    """Return the variables of an expression, one for each place where it stands."""
-    if isinstance(extent, tirx.Var):
-        return [extent]
-    return [] if isinstance(extent, tirx.IntImm) else [*_variables(extent.a), *_variables(extent.b)]
 
 
 class Extents:
@@ -145,16 +69,16 @@ class Extents:
         extent = simplified(extent)
         if inexpressible(extent) is not None or isinstance(extent, int):
             return
-        if _key(extent) in self._known:
+        if key_of(extent) in self._known:
             return
-        self._known[_key(extent)] = lambda: self._picked(self._shape(tensor), axis)
+        self._known[key_of(extent)] = lambda: self._picked(self._shape(tensor), axis)
         if not isinstance(extent, tirx.Var):
             self._compound.append(extent)
 
     def define_later(self, extents: Sequence[tvm.ir.Expr], tensor: Callable[[], Any]) -> None:
         """Make known that a vector holds these extents; it is made where one follows from no input."""
         for place, extent in enumerate(extents):
-            self._later[_key(extent)] = functools.partial(self._picked_later, tensor, place)
+            self._later[key_of(extent)] = functools.partial(self._picked_later, tensor, place)
 
     def _picked_later(self, vector: Callable[[], Any], place: int) -> Any:
         return self._picked(vector(), place)
@@ -169,7 +93,7 @@ class Extents:
             lacks.
         """
         extent = simplified(extent)
-        key = _key(extent)
+        key = key_of(extent)
         if key not in self._made:
             self._made[key] = self._made_of(extent, key)
         return self._made[key]
@@ -207,7 +131,7 @@ class Extents:
         if isinstance(extent, tirx.Var):
             return self._given(extent)
         a, b = self.value(extent.a), self.value(extent.b)
-        kind = _kind(extent)
+        kind = kind_of(extent)
         if kind in _OPERATIONS:
             return self._operation(_OPERATIONS[kind], a, b)
         quotient = self._operation(_REMAINDERS[kind], a, b)
@@ -215,37 +139,37 @@ class Extents:
 
     def _given(self, variable: tirx.Var) -> Any:
         """Return a variable that only a shape parameter has."""
-        if _key(variable) not in self._later:
+        if key_of(variable) not in self._later:
             raise ConversionError(
                 f"the extent {variable} cannot be computed from the shapes of the region's inputs; give the region an "
                 f"input of which it is an extent"
             )
-        return self._later[_key(variable)]()
+        return self._later[key_of(variable)]()
 
     def _solved(self, term: tvm.ir.Expr) -> Any | None:
         """Return a term of an input's extent, such as n in 2 * n + 1 or h // 2 in h // 2 + 1, by undoing the rest.
 
         None where there is none, or where the term follows from what is known anyway.
         """
-        if _kind(term) in _INVERSES or self._is_known(term):
+        if kind_of(term) in _INVERSES or self._is_known(term):
             return None
         for extent in self._compound:
-            found = self._undone(extent, _key(term), functools.partial(self.value, extent))
+            found = self._undone(extent, key_of(term), functools.partial(self.value, extent))
             if found is not None:
                 return found()
         return None
 
     def _undone(self, extent: tvm.ir.Expr, term: Hashable, value: Callable[[], Any]) -> Callable[[], Any] | None:
         """Return how the term follows from the value of `extent`; None where it does not."""
-        if _key(extent) == term:
+        if key_of(extent) == term:
             return value
-        inverse = _INVERSES.get(_kind(extent))
+        inverse = _INVERSES.get(kind_of(extent))
         if inverse is None:
             return None
         for part, other in ((extent.a, extent.b), (extent.b, extent.a)):
             if not self._is_known(other) or (inverse == "FLOOR_DIV" and not isinstance(other, tirx.IntImm)):
                 continue
-            if _kind(extent) == "Sub" and part is not extent.a:
+            if kind_of(extent) == "Sub" and part is not extent.a:
                 undo = functools.partial(self._undo, "SUB", functools.partial(self.value, other), value)
             else:
                 undo = functools.partial(self._undo, inverse, value, functools.partial(self.value, other))
@@ -258,7 +182,7 @@ class Extents:
         return self._operation(op, a(), b())
 
     def _is_known(self, extent: tvm.ir.Expr) -> bool:
-        return all(_key(variable) in self._known for variable in _variables(extent))
+        return all(key_of(variable) in self._known for variable in variables_of(extent))
 
     # Layers
 

@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from ..errors import ConversionError
+from .expressions import calculated, inexpressible
 
 Size: TypeAlias = "int | str | tuple[str, Size, Size]"
 """A number, the name of a variable, or (operation, left, right)."""
@@ -66,6 +67,8 @@ def size_of(extent: tvm.ir.Expr, name: Callable[[tirx.Var], str]) -> Size:
     if isinstance(extent, tirx.Cast):
         return size_of(extent.value, name)
     operation = _KINDS.get(type(extent))
+    if operation is None and inexpressible(extent) is None:  # a choice
+        return size_of(calculated(extent), name)
     if operation is None:
         raise ConversionError(
             f"the extent {extent} holds more than + - * // % min max of other extents; keep what yields it outside "

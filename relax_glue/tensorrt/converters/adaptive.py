@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
-from ..extents import Dim, Number
+from ..expressions import Number
+from ..extents import Dim
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import open_dims, reduce, refuse_arithmetic

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..extents import Number
+from ..expressions import Number
 from .arith import dtype_name
 
 if TYPE_CHECKING:

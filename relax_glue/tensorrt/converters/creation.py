@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..extents import Number, inexpressible
+from ..expressions import Number, inexpressible
 from ..registry import Refusal, converter
 from ..slices import broadcast
 from .arith import binary, select, unary

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 
 from ...ir.shapes import is_static, same
-from ..extents import Dim, Extent, Number
+from ..expressions import Number
+from ..extents import Dim, Extent
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import binary

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from ...ir.shapes import is_static, same
-from ..extents import Number
+from ..expressions import Number
 from ..registry import Refusal
 from ..slices import broadcast
 from .arith import binary, dtype_name, select

@@ -15,7 +15,8 @@ from tvm import relax
 
 from ...ir import shapes
 from ...ir.shapes import same
-from ..extents import Dim, Extent, Number, inexpressible
+from ..expressions import Number, inexpressible
+from ..extents import Dim, Extent
 from ..registry import Refusal
 
 MAX_RANK = 8

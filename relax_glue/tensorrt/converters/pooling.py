@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from ..extents import Number
+from ..expressions import Number
 from ..registry import Refusal, converter
 from ..slices import add_slice, broadcast
 from .arith import binary, dtype_name, open_dims, refuse_arithmetic
@@ -125,9 +125,8 @@ def _accepts(call: relax.Call) -> Refusal | str | None:
 def _refuse_axis(axis: _Axis, ceil_mode: bool) -> str | None:
     """Refuse windows that no element of the input is in: what they yield is not defined."""
     if axis.is_symbolic:
-        beyond = axis.post + (axis.stride - 1 if ceil_mode else 0)
-        empty = axis.dilation == 1 and max(axis.pre, beyond) >= axis.window
-        empty |= axis.dilation > 1 and max(axis.pre, beyond) > 0
+        beyond = 0 if ceil_mode else axis.post  # rounding up, TVM leaves out a window that starts in the end padding
+        empty = max(axis.pre, beyond) >= axis.window if axis.dilation == 1 else max(axis.pre, beyond) > 0
     else:
         empty = bool((axis.counts(with_padding=False) == 0).any())
     if empty:

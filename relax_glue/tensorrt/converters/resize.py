@@ -18,7 +18,8 @@ import numpy as np
 from tvm import relax
 
 from ...ir.shapes import is_static, same
-from ..extents import Dim, Extent, Number, resolved
+from ..expressions import Number
+from ..extents import Dim, Extent, resolved
 from ..registry import Refusal, converter
 from .limits import FLOATS, MOVABLE, dtype_of, numpy_of, rank_of, refuse_tensors, shape_of, shown
 from .nearest import COORDINATES, ROUNDINGS, layer_mode, tvm_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..extents import Number, clamped
+from ..expressions import Number, clamped
 from .arith import binary, scalar, unary
 from .counting import counted, extent_as
 from .nearest import COORDINATES, Sizes, rounding_of

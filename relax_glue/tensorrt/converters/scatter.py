@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from ...ir.shapes import same, same_shape
-from ..extents import Number
+from ..expressions import Number
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import open_dims

@@ -9,7 +9,8 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ..extents import Dim, Extent, Number, clamped, inexpressible
+from ..expressions import Number, clamped, inexpressible
+from ..extents import Dim, Extent
 from ..registry import Refusal, converter
 from ..slices import add_slice, broadcast
 from .arith import binary
