@@ -192,3 +192,36 @@ def test_as_few_as_with_any_choice_of_glue_outside(case: tuple[nx.DiGraph, froze
     assert all(is_convex(dag, g) for g in groups) and can_run_in_order(dag, groups)
     assert set(found.of) | set(found.dropped) == accepted
     assert found.count == fewest_with_cheap_nodes(dag, accepted)
+
+
+def crossing(dag: nx.DiGraph, of: dict[str, int], copies: dict[str, frozenset[int]], costs: Costs) -> int:
+    """Return what crosses: each value once that a result, something outside or another region reads."""
+
+    def places(node: str) -> set[int | None]:
+        return {of.get(node), *copies.get(node, ())}
+
+    total = 0
+    for node in of:
+        readers = {place for user in dag.succ[node] for place in places(user)}
+        if costs.seen(node) or readers - places(node):
+            total += costs.output_bytes(node)
+    return total
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(graphs(most=9), st.sets(st.integers(0, 8)), st.lists(st.sampled_from([1, 2, 4, 9]), min_size=9, max_size=9))
+def test_moving_and_copying_never_lets_more_cross(
+    case: tuple[nx.DiGraph, frozenset[int]], cheap: set[int], sizes: list[int]
+) -> None:
+    names = {n: f"glue{n}" if n in cheap else f"work{n}" for n in case[0]}
+    dag, accepted = nx.relabel_nodes(case[0], names), frozenset(names[n] for n in case[1])
+    size = {names[n]: sizes[n] for n in case[0]}
+    costs = Costs(
+        size.__getitem__, lambda p, n: size[p], lambda n: n.startswith("glue"), lambda n: not dag.succ[n], 1 << 16
+    )
+    early = earliest_levels(dag, accepted.__contains__)
+    found = find_regions(dag, accepted.__contains__, lambda nodes: None, costs)
+    before = crossing(dag, {n: early[n] for n in accepted}, {}, costs)
+    assert crossing(dag, found.of, found.copies, costs) <= before
+    for node, regions in found.copies.items():
+        assert min(regions) > found.of[node]
