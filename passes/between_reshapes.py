@@ -68,7 +68,13 @@ def _source(value: Value, target: Sequence[Extent]) -> Value | None:
 
 
 def _reshaped(graph: Graph, value: Value, shape: Sequence[Extent]) -> Value:
-    """Return a value in another shape, folded where it is a constant."""
+    """Return a value in another shape, folded where it is a constant.
+
+    A scalar goes with every shape and stays one: TVM writes constant scalars into kernels, where x * 0.0 is 0.0, of -1
+    too, which one with axes is not.
+    """
+    if value.ndim == 0:
+        return value
     if value.array is not None:
         return graph.constant(value.array.reshape([int(e) for e in shape]))
     return emit_movement(graph, Reshape(tuple(shape)), value)
@@ -102,7 +108,7 @@ def pointwise_between_reshapes(node: Node, graph: Graph) -> Replacement | Declin
 
 
 def _needs_reshape(value: Value, shape: Sequence[Extent]) -> bool:
-    return value.array is None and not same_shape(value.shape, shape)
+    return value.array is None and value.ndim != 0 and not same_shape(value.shape, shape)
 
 
 SOFTMAXES = ("relax.nn.softmax", "relax.nn.log_softmax")

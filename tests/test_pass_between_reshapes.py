@@ -234,6 +234,17 @@ def test_a_constant_follows_by_itself():
     fires(RESHAPE, bind(before), expected)
 
 
+@pytest.mark.parametrize("shape", [(3,), ("n",)])
+def test_a_scalar_stays_one(shape):
+    lines = ["m = R.multiply(R.const(0.0, 'float32'), r)", "gv = R.reshape(m, R.shape([3]))"]
+    if shape == ("n",):
+        lines[1] = "gv = R.reshape(m, R.shape([n]))"
+    ones = ", ".join(["1", *map(str, shape)])
+    before = script(f"r = R.reshape(x, R.shape([{ones}]))", *lines, x=shape)
+    inputs = [np.array([-1, 0, 2], "float32")]
+    fires(RESHAPE, before, script("gv = R.multiply(R.const(0.0, 'float32'), x)", x=shape), inputs=inputs)
+
+
 def test_both_operands_may_come_back():
     params = dict(x=(2, 3, 4), y=(2, 3, 4))
     before = script(
