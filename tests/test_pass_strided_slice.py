@@ -289,3 +289,49 @@ def test_movements_are_rewritten_for_every_dtype(dtype):
     fires(
         SLICE, script(*lines, dtype=dtype, x=(3, 8)), script(f"gv = {cut([1], [6], [-9], [-1])}", dtype=dtype, x=(3, 8))
     )
+
+
+# -- slices before reductions and products ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (
+            ["y = R.sum(x, axis=[2])", "gv = R.strided_slice(y, [1], [1], [3])"],
+            ["y = R.strided_slice(x, [1], [1], [3])", "gv = R.sum(y, axis=[2])"],
+        ),
+        (
+            ["y = R.max(x, axis=[0], keepdims=True)", "gv = R.strided_slice(y, [-1], [0], [6], [2])"],
+            ["y = R.strided_slice(x, [2], [0], [6], [2])", "gv = R.max(y, axis=[0], keepdims=True)"],
+        ),
+    ],
+)
+def test_a_slice_goes_before_a_reduction(lines: list[str], wanted: list[str]) -> None:
+    fires(CanonicalizeStridedSlice(), script(*lines, x=(2, 4, 6)), script(*wanted, x=(2, 4, 6)))
+
+
+@pytest.mark.parametrize(
+    ("cut", "wanted"),
+    [
+        ("[1], [0], [2]", ["a = R.strided_slice(x, [1], [0], [2])", "gv = R.matmul(a, y)"]),
+        ("[2], [1], [4]", ["a = R.strided_slice(y, [1], [1], [4])", "gv = R.matmul(x, a)"]),
+        ("[0], [1], [2]", ["a = R.strided_slice(x, [0], [1], [2])", "gv = R.matmul(a, y)"]),
+    ],
+    ids=["rows", "columns", "batch"],
+)
+def test_a_slice_goes_before_a_product(cut: str, wanted: list[str]) -> None:
+    shapes = {"x": (2, 3, 5), "y": (5, 4)}
+    before = script("z = R.matmul(x, y)", f"gv = R.strided_slice(z, {cut})", **shapes)
+    fires(CanonicalizeStridedSlice(), before, script(*wanted, **shapes), exact=False)
+
+
+@pytest.mark.parametrize("op", ["R.sum(x, axis=[2])", "R.matmul(x, x)"])
+def test_what_is_read_elsewhere_is_not_cut_before(op: str) -> None:
+    lines = [f"y = {op}", "a = R.strided_slice(y, [1], [0], [2])", "b = R.strided_slice(y, [1], [1], [3])"]
+    declines(CanonicalizeStridedSlice(), script(*lines, "gv = R.add(a, b)", x=(4, 4, 4)))
+
+
+def test_a_product_with_a_vector_is_not_cut_before() -> None:
+    lines = ["z = R.matmul(x, y)", "gv = R.strided_slice(z, [0], [0], [2])"]
+    declines(CanonicalizeStridedSlice(), script(*lines, x=(3, 5), y=(5,)))
