@@ -66,6 +66,12 @@ def resized(mode: str, coordinates: str, *factor: float, **attrs: object) -> Bui
     return build
 
 
+def of_tensorflow(g: Graph) -> str:
+    """The coordinates that ONNX had in operator sets 11 and 12 only; written so by older converters of TensorFlow."""
+    how = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    return g("Resize", "x", np.zeros(0, np.float32), np.array([1, 1, 2, 3], np.float32), **how)
+
+
 def resized_like(mode: str, coordinates: str) -> Build:
     """A deep map scaled up to the size of a shallow one, as segmentation heads do."""
 
@@ -189,6 +195,7 @@ CASES: dict[str, tuple[Build, Sizes]] = {
     "pad edge": (padded_in_mode("edge"), SIZES),
     "resize nearest": (resized("nearest", "asymmetric", 2, 2, nearest_mode="floor"), SIZES),
     "resize linear": (resized("linear", "half_pixel", 2, 3), SIZES),
+    "resize nearest, of TensorFlow": (of_tensorflow, SIZES),
     "resize aligned": (resized("linear", "align_corners", 2, 2), SIZES),
     "resize cubic": (resized("cubic", "half_pixel", 2, 2), SIZES),
     "resize to a half": (resized("linear", "half_pixel", 0.5, 0.5), EVEN),
@@ -206,6 +213,15 @@ CASES: dict[str, tuple[Build, Sizes]] = {
     ),
     "max pool, same": (pooled("MaxPool", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"), SIZES),
     "average pool, same": (pooled("AveragePool", kernel_shape=[2, 3], auto_pad="SAME_LOWER"), SIZES),
+    "max pool, ceil, wide steps": (pooled("MaxPool", kernel_shape=[2, 1], strides=[3, 3], ceil_mode=1), SIZES),
+    "max pool, ceil, padded": (
+        pooled("MaxPool", kernel_shape=[2, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1),
+        SIZES,
+    ),
+    "average pool, ceil, padded, not counted": (
+        pooled("AveragePool", kernel_shape=[2, 3], strides=[2, 3], pads=[1, 1, 0, 1], ceil_mode=1),
+        SIZES,
+    ),
     "global max pool": (pooled("GlobalMaxPool"), SIZES),
     "convolution": (convolved(strides=[2, 2], pads=[1, 1, 1, 1]), SIZES),
     "convolution, same": (convolved(auto_pad="SAME_UPPER"), SIZES),
@@ -231,4 +247,4 @@ CASES: dict[str, tuple[Build, Sizes]] = {
 def test_layers(name: str) -> None:
     build, sizes = CASES[name]
     g = Graph(x=IMAGE)
-    check_sizes(g.model(build(g)), sizes)
+    check_sizes(g.model(build(g), opset=11 if build is of_tensorflow else 17), sizes)

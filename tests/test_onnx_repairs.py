@@ -251,6 +251,14 @@ def test_upsample(opset: int, constants: list[np.ndarray], mode: str) -> None:
     check(["image.resize2d"], "Upsample", [normal(1, 2, 3, 4)], constants, opset, mode=mode, **attrs)
 
 
+@pytest.mark.parametrize("rounding", ["floor", "round_prefer_floor", "ceil"])
+def test_resize_in_the_coordinates_of_tensorflow(rounding: str) -> None:
+    empty = np.zeros(0, np.float32)
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    check(None, "Resize", [normal(1, 2, 5, 4)], [empty, np.float32([1, 1, 2, 3])], 11, **attrs)
+    check(None, "Resize", [normal(1, 2, 5, 4)], [empty, np.float32([1, 1, 0.6, 0.5])], 11, **attrs)
+
+
 def test_resize_of_opset_10() -> None:
     check(["image.resize2d"], "Resize", [normal(1, 2, 4, 4)], [np.float32([1, 1, 2, 2])], 10, mode="linear")
 

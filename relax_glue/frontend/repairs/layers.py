@@ -49,14 +49,38 @@ def conv(node: OnnxNode) -> relax.Expr | None:
 def average_pool(node: OnnxNode) -> relax.Expr | None:
     """AveragePool with auto_pad, as explicit padding.
 
-    TVM rounds the output of SAME_LOWER down: 5x5 with kernel 3 and stride 2 comes out as 2x2 instead of 3x3.
+    TVM rounds the output of SAME_LOWER down: 5x5 with kernel 3 and stride 2 comes out as 2x2 instead of 3x3. On a free
+    axis its extent in ceil_mode is an if_then_else, which nothing after it can read (MaxPool, kernel 2, stride 3).
     """
+    _round_down(node, bool(node.attrs.get("count_include_pad", 0)))
     if _pad_same(node, node.attrs["kernel_shape"], None):
         return None
     raise node.refuse(
         "auto_pad on a free axis with a stride pads by another amount for each size; export it with pads, or fix the "
         "axis through input_shapes"
     )
+
+
+def _round_down(node: OnnxNode, counts_padding: bool) -> None:
+    """Write ceil_mode on free axes as more padding behind, which is as if it were not there unless it is counted.
+
+    There are ceil((e + before + after - kernel) / stride) + 1 places, and none may begin in the padding behind: no more
+    than ceil((e + before) / stride). The first is the smaller one for all e where kernel >= stride + after, the second
+    for all e where not; padding of after + stride - 1 rounds up to the first, of kernel - 1 to the second.
+    """
+    extents = extents_of(node.inputs[0])
+    fixed = extents is not None and all(isinstance(extent, int) for extent in extents[2:])
+    if not node.attrs.get("ceil_mode", 0) or fixed or counts_padding or node.text("auto_pad", "NOTSET") != "NOTSET":
+        return
+    kernel = node.attrs["kernel_shape"]
+    rank = len(kernel)
+    strides, dilations = (node.attrs.get(name, [1] * rank) for name in ("strides", "dilations"))
+    pads = node.attrs.get("pads", [0] * (2 * rank))
+    behind = [
+        min(after + stride - 1, (size - 1) * dilation)
+        for after, stride, size, dilation in zip(pads[rank:], strides, kernel, dilations, strict=True)
+    ]
+    node.attrs.update(pads=[*pads[:rank], *behind], ceil_mode=0)
 
 
 def _pad_same(node: OnnxNode, kernel: Sequence[int], filler: float | None) -> bool:
@@ -94,8 +118,9 @@ def first_result_only(node: OnnxNode) -> relax.Expr | None:
 
 
 def max_pool(node: OnnxNode) -> relax.Expr | None:
-    """MaxPool: no indices of the maxima, and auto_pad as in `average_pool`."""
+    """MaxPool: no indices of the maxima; auto_pad and ceil_mode as in `average_pool`."""
     first_result_only(node)
+    _round_down(node, counts_padding=False)
     dtype = dtype_of(node.inputs[0])
     _pad_same(node, node.attrs["kernel_shape"], float("-inf") if dtype.kind == "f" else float(np.iinfo(dtype).min))
     return None

@@ -20,6 +20,7 @@ from .node import OnnxNode, dtype_of, extents_of
 
 METHODS = MappingProxyType({"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"})
 NATIVE_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+OTHER_COORDINATES = ("half_pixel_symmetric", "tf_half_pixel_for_nn")
 MAX_DENOMINATOR = 1 << 10
 EXACT = 1e-6  # relative: scales are float32, so 2.6666667 on 3 is 8
 
@@ -65,6 +66,8 @@ class Sampling:
             return at * (extent - 1) / (size - 1) if size > 1 else np.zeros(size)
         if self.coordinates == "pytorch_half_pixel" and size == 1:
             return np.zeros(size)
+        if self.coordinates == "tf_half_pixel_for_nn":
+            return (at + 0.5) / scale
         shift = 0.0
         if self.coordinates == "half_pixel_symmetric":
             shift = extent / 2 * (1 - size / (scale * extent))
@@ -145,6 +148,8 @@ def resize(node: OnnxNode) -> relax.Expr | None:
     sampling = Sampling.of(node)
     if sampling.coordinates == "tf_crop_and_resize":
         return None
+    if sampling.coordinates not in NATIVE_COORDINATES + OTHER_COORDINATES:
+        raise node.refuse(f"ONNX has no coordinate_transformation_mode '{sampling.coordinates}'")
     extents = extents_of(node.inputs[0])
     if extents is None:
         raise node.refuse("the extents of its input are not known; fix the input shapes through input_shapes")
@@ -291,7 +296,8 @@ def _has_native_form(node: OnnxNode, sampling: Sampling, rank: int, changed: lis
     """Tell whether relax.image.resize2d has the mode, on these axes and this element type."""
     if sampling.mode not in METHODS or rank not in (3, 4) or not set(changed) <= ({2, 3} if rank == 4 else {2}):
         return False
-    return sampling.coordinates in NATIVE_COORDINATES and dtype_of(node.inputs[0]).kind == "f"
+    of_nearest = sampling.mode == "nearest" and sampling.coordinates == "tf_half_pixel_for_nn"
+    return (of_nearest or sampling.coordinates in NATIVE_COORDINATES) and dtype_of(node.inputs[0]).kind == "f"
 
 
 def _is_native(node: OnnxNode, sampling: Sampling, target: Target, changed: list[int]) -> bool:
