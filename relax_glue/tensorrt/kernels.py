@@ -3,10 +3,9 @@
 A plan of TensorRT-RTX fits any GPU because its kernels are compiled where it is loaded, which takes seconds. The
 provider calls what it has compiled a runtime cache.
 
-An engine of symbolic shapes has general kernels, and gets better ones for the extents that it is called with: when
-it is first called with them (the strategy EAGER), so that a CUDA graph that is captured then holds them. LAZY compiles
-in the background, where a graph has the general kernels for ever; the provider's own graphs, which follow, took a
-third longer for a call of a detector on an H200 than graphs captured outside.
+An engine of symbolic shapes keeps to its general kernels (the strategy NONE). EAGER and LAZY compile others for the
+extents that it is called with; on an H200 these are 1 to 4 % faster, and after a call of a text recogniser with a width
+of one step, one with another width gave wrong numbers. A detector's numbers are in docs/engines.md.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Kernels:
         config = engine.create_runtime_config()
         if artifact.profiles:
             strategies = provider.trt.DynamicShapesKernelSpecializationStrategy
-            config.dynamic_shapes_kernel_specialization_strategy = strategies.EAGER
+            config.dynamic_shapes_kernel_specialization_strategy = strategies.NONE
         return Kernels(engine, config, artifact, kernels_key(plan, gpu.name))
 
     def context(self) -> Any:
