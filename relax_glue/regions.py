@@ -185,19 +185,25 @@ def latest_levels(
         limits = [(new[u] if inside else new[u] - 1) if accepted(u) else limit[u] for u in dag.succ[node]]
         limit[node] = min(limits, default=top)
         later = inside and limit[node] > level[node] and (may_move is None or may_move(node))
-        if later and _pays(node, carrying):
+        beyond = later and any(new[u] > limit[node] for u in dag.succ[node])
+        if later and _pays(node, carrying, beyond):
             new[node] = limit[node]
         if inside:
             limit[node] = new[node]
     return {node: (new[node] if accepted(node) else level[node]) for node in dag}
 
 
-def _pays(node: N, carrying: _Carrying[N]) -> bool:
-    """Compare what crosses when `node` stays with what does when it moves to the region of its users."""
+def _pays(node: N, carrying: _Carrying[N], beyond: bool) -> bool:
+    """Compare what crosses when `node` stays with what does when it moves to the region of its first users.
+
+    Where it has users `beyond` that region, it still crosses, unless it is made again there.
+    """
     if node in carrying.there:
         return False
     costs = carrying.costs
     stays, moves = costs.output_bytes(node), carrying.made[node]
+    if beyond and not carrying.again(node):
+        moves += stays
     return moves <= stays if costs.cheap(node) else moves < stays
 
 
