@@ -35,6 +35,46 @@ def test_a_generated_page_is_up_to_date(page: str, monkeypatch: pytest.MonkeyPat
     assert (ROOT / "docs" / page).read_text() == generate.PAGES[page](), "run python docs/generate.py"
 
 
+def numbers(source: str) -> set[str]:
+    """Return the numbers of the catalogue in a source, "S05 to S07" and lists written out."""
+    found = set(re.findall(r"\b[A-Z]\d\d\b", source))
+    for letter, first, last in re.findall(r"\b([A-Z])(\d\d) to [A-Z]?(\d\d)", source):
+        found |= {f"{letter}{k:02}" for k in range(int(first), int(last) + 1)}
+    return found
+
+
+def catalogue() -> dict[str, str]:
+    """Return the rows of the catalogue by their numbers."""
+    page = (ROOT / "docs" / "catalogue.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]\d\d) \| (.*) \|$", page, re.MULTILINE)
+    assert len(dict(rows)) == len(rows), "a number has two rows"
+    return dict(rows)
+
+
+def test_the_catalogue_names_what_there_is() -> None:
+    rows = catalogue()
+    transforms = [t for found in TRANSFORMS.values() for t in found]
+    known = {r.name for r in (*RULES, *transforms)}
+    for number, row in rows.items():
+        named = set(re.findall(r"`([a-z0-9]+(?:-[a-z0-9]+)+)`", row))
+        assert named <= known, f"{number}: {sorted(named - known)}"
+        passes_named = set(re.findall(r"`([A-Z][A-Za-z]+)`", row))
+        assert passes_named <= {*FAMILIES, *TRANSFORMS}, f"{number}: {sorted(passes_named)}"
+    for rule in RULES:
+        for number in numbers(rule.source) & rows.keys():
+            assert f"`{rule.name}`" in rows[number], f"{number} does not name {rule.name}, whose source it is"
+
+
+def test_the_catalogue_has_every_rule_that_was_to_be_built(shared: Path) -> None:
+    wanted = (shared / "reference" / "rules.md").read_text()
+    entries = re.findall(r"\*\*([A-Z]\d\d) [^*]*\*\*(?: \[([^\]]*)\])?", wanted)
+    assert len(entries) > 200
+    missing = [n for n, letter in entries if not letter.startswith(("C", "X")) and n not in catalogue()]
+    assert not missing
+    cited = {n for rule in RULES for n in numbers(rule.source)}
+    assert cited <= {n for n, _ in entries} and cited <= catalogue().keys()
+
+
 def test_every_package_is_installed() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "relax_glue").rglob("__init__.py")}
