@@ -232,7 +232,17 @@ class _Partitioner:
 
     def _is_work(self, node: Node) -> bool:
         """Return whether a node is work: a call of a region that was there before is done already."""
+        if node.op == "relax.shape_to_tensor":
+            return self._feeds_operators(node)
         return is_operator(node) and not (node.op == "call" and is_region(self._callee(node)))
+
+    def _feeds_operators(self, node: Node) -> bool:
+        """Return whether the numbers of a shape are read by nothing but operators that TensorRT takes.
+
+        Then they are computed where these are; else TVM has them on the host, for operators on shapes.
+        """
+        readers = list(node.users)
+        return bool(readers) and all(map(is_operator, readers)) and not any(map(self._refusal, (node, *readers)))
 
     def _callee(self, node: Node) -> object:
         callee = node.expr.op

@@ -153,6 +153,9 @@ FILLS = {
     "triu": lambda x: op.triu(x, -1),
     "meshgrid": lambda x: op.meshgrid([op.arange(0, N, 1, "float32"), op.arange(0, M, 1, "float32")]),
     "dropout": lambda x: nn.dropout(x, 0.5),
+    "numbers of a shape": lambda x: op.add(
+        op.max(x), op.astype(op.shape_to_tensor(relax.ShapeExpr([N, M * 2, tvm.tirx.IntImm("int64", 3)])), "float32")
+    ),
     "positions added": lambda x: op.add(x, op.reshape(op.arange(0, M, 1, "float32"), (1, M))),
 }
 

@@ -350,6 +350,20 @@ def test_symbols_that_no_operand_defines_come_as_a_shape() -> None:
     tvm.ir.assert_structural_equal(inline(after), mod)
 
 
+def test_the_numbers_of_a_shape_are_computed_where_they_are_read() -> None:
+    """On the host they would be an input that lies elsewhere than the others; what TVM keeps has them there."""
+
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        numbers = emit(op.astype(emit(op.shape_to_tensor(relax.ShapeExpr(x.ty.shape.values))), "float32"))
+        return op.add(emit(op.max(x)), numbers)
+
+    mod = build(make, x=("n", 3))
+    (region,) = regions_of(whole(mod))
+    assert "shape_to_tensor" in region
+    kept = regions_of(partitioned(mod, exclude_ops=["astype"]))
+    assert kept and not any("shape_to_tensor" in region for region in kept)
+
+
 # -- options ---------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""full, zeros, ones and their _like forms, arange, eye, tril, triu, one_hot, meshgrid.
+"""full, zeros, ones and their _like forms, arange, eye, tril, triu, one_hot, meshgrid; the numbers of a shape.
 
 What holds one value throughout is one constant read again and again by a slice layer of stride 0, so that a
 large fill does not make a large engine. The rest are constants, or a choice by a constant mask; where the size is
@@ -13,11 +13,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..expressions import Number, inexpressible
+from ..expressions import Number, inexpressible, simplified
 from ..registry import Refusal, converter
 from ..slices import broadcast
 from .arith import binary, select, unary
-from .counting import COUNTED, counted, extent_as, progression
+from .counting import COUNTED, counted, extent_as, limits_as, progression
 from .limits import (
     INTS,
     MOVABLE,
@@ -139,6 +139,20 @@ def _accepts_eye(call: relax.Call) -> Refusal | str | None:
     if _diagonal(call) is None:
         return Refusal("the diagonal is not a constant number", "fold the shape computation first")
     return _refuse_result(call) or _refuse_size(call)
+
+
+def _accepts_shape(call: relax.Call) -> Refusal | str | None:
+    values = getattr(call.args[0].ty, "values", None)
+    if values is None:
+        return Refusal("the extents of the shape are not known", "give the model's inputs a shape")
+    strange = next((part for value in values if (part := inexpressible(value)) is not None), None)
+    return f"the extent {strange} is no sum, product, quotient, minimum or maximum of extents" if strange else None
+
+
+@converter("relax.shape_to_tensor", accepts=_accepts_shape, glue=True)
+def shape_to_tensor(network: Network, call: relax.Call) -> Any:
+    """Return extents as the numbers of a vector."""
+    return limits_as(network, (simplified(value) for value in call.args[0].ty.values), "int64")
 
 
 @converter("relax.eye", "relax.eye_like", accepts=_accepts_eye, glue=True)
