@@ -116,6 +116,16 @@ def test_what_no_extent_gives_comes_from_the_shape_parameter(extents: tuple[obje
     assert network.net.get_input(1).is_shape_tensor
 
 
+def test_a_shape_parameter_is_a_shape_tensor_where_its_values_are_data() -> None:
+    """TensorRT has the values of shape tensors on the host, and those of other inputs on the GPU."""
+    function = region([(M,)], lambda: relax.op.shape_to_tensor(relax.ShapeExpr([N * 2, N])), N)
+    network = build_network(function)
+    (got,) = evaluate(network, [np.zeros((2,), np.float32)], shapes=[np.array([7], np.int64)])
+    np.testing.assert_array_equal(got, [14, 7])
+    assert network.net.get_input(1).is_shape_tensor
+    assert serialise(network, SIZES) > 0
+
+
 def test_a_shape_that_is_missing_is_an_error() -> None:
     network = build_network(region([(N // 2 + 1,)], zeros(N, 2), N))
     with pytest.raises(ConversionError, match="reads symbols; got 0 shapes"):

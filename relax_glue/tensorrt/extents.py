@@ -81,7 +81,14 @@ class Extents:
             self._later[key_of(extent)] = functools.partial(self._picked_later, tensor, place)
 
     def _picked_later(self, vector: Callable[[], Any], place: int) -> Any:
-        return self._picked(vector(), place)
+        """Return an element as the extent of a tensor that has so many.
+
+        TensorRT takes an input for a shape tensor, whose values it has on the host, only where an extent depends on
+        it; read as data alone, it would be expected on the GPU.
+        """
+        layer = self._network.net.add_slice(self._numbers([0]), (0,), (1,), (0,))
+        layer.set_input(2, self._picked(vector(), place))
+        return self._shape(self._network.name(layer, "extent").get_output(0))
 
     def value(self, extent: Number) -> Any:
         """Return an extent as an int64 shape tensor of one element.
