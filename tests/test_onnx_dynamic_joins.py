@@ -78,6 +78,17 @@ def test_two_free_axes_that_are_added_are_equal() -> None:
         machines.run(feeds)
 
 
+def test_an_extent_that_values_decide_is_asked_for_in_its_place() -> None:
+    g = Graph(x=("n", 3))
+    column = g("Gather", "x", np.array(0), axis=1)
+    found = g("Squeeze", g("NonZero", g("Greater", column, np.float32(0))), np.array([0]))
+    model = g.model(g("Add", column, g("Cast", found, to=TensorProto.FLOAT)))
+    machines = Machines(model)
+    machines.check({"x": np.ones((4, 3), np.float32)})
+    with pytest.raises(RuntimeError, match="match_cast"):
+        machines.run({"x": np.array([[1, 0, 0], [-1, 0, 0], [1, 0, 0]], np.float32)})
+
+
 def test_a_free_axis_meets_a_fixed_one() -> None:
     g = Graph(x=("n", "k"), y=("k2", 5))
     product = g("MatMul", "x", g("Reshape", "y", np.array([-1, 5])))

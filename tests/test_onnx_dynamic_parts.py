@@ -13,6 +13,7 @@ import relax_glue
 
 SIZES: Sizes = ({"n": 1, "h": 8, "w": 12}, {"n": 3, "h": 16, "w": 4}, {"n": 2, "h": 9, "w": 7})
 IMAGE = ("n", 4, "h", "w")
+INT64 = onnx.TensorProto.INT64
 LONG = np.iinfo(np.int64).max
 Build = Callable[[Graph], str]
 
@@ -148,6 +149,37 @@ def patches_with_conv(g: Graph) -> str:
     return g("Gather", mixed, np.array(0), axis=1)
 
 
+def embedded_text(g: Graph) -> str:
+    """Embeddings of words and of as many positions as there are, and attention under a mask (texts of any length)."""
+    ids = g("Cast", g("Abs", g("Gather", g("Gather", "x", np.array(0), axis=1), np.array(0), axis=1)), to=INT64)
+    length = g("Unsqueeze", g.extent(ids, 1), np.array([0]))
+    places = g("Slice", np.arange(16)[None], np.array([0]), length, np.array([1]))
+    tokens = g("Add", g("Gather", weights(9, 6), ids), g("Gather", weights(16, 6), places))
+    mask = g("Cast", g("Greater", ids, np.array(0)), to=onnx.TensorProto.FLOAT)
+    wide = g("Expand", g("Unsqueeze", mask, np.array([1, 2])), g.vector(g.extent(ids, 0), 1, g.extent(ids, 1), 1))
+    penalty = g("Mul", g("Sub", np.float32(1), wide), np.float32(-1e4))
+    scores = g("MatMul", tokens, g("Transpose", tokens, perm=[0, 2, 1]))
+    return g("MatMul", g("Softmax", g("Add", scores, g("Squeeze", penalty, np.array([1]))), axis=-1), tokens)
+
+
+def causal_bias(g: Graph) -> str:
+    """A stored triangle, cut to the lengths of queries and keys: bias[:, :, k - q : k, :k]."""
+    triangle = np.tril(np.ones((1, 1, 16, 16), bool))
+    q, k = g.extent("x", 3), g.extent("x", 3)
+    begin, end = (g("Unsqueeze", value, np.array([0])) for value in (g("Sub", k, q), k))
+    rows = g("Slice", g("Slice", triangle, begin, end, np.array([2])), np.array([0]), end, np.array([3]))
+    scores = g("MatMul", g("Transpose", "x", perm=[0, 1, 3, 2]), "x")
+    return g("Softmax", g("Where", rows, scores, np.float32(-1e4)), axis=-1)
+
+
+def old_arange(g: Graph) -> str:
+    """arange before there was Range: the places of what is not zero in a tensor of ones."""
+    length = g("Unsqueeze", g.extent("x", 3), np.array([0]))
+    ones = g("ConstantOfShape", length, value=onnx.numpy_helper.from_array(np.ones(1, np.int64)))
+    places = g("Squeeze", g("Transpose", g("NonZero", ones), perm=[1, 0]), np.array([1]))
+    return g("Add", "x", g("Mul", g("Cast", places, to=onnx.TensorProto.FLOAT), np.float32(0.5)))
+
+
 PARTS: dict[str, Build] = {
     build.__name__: build
     for build in (
@@ -165,6 +197,9 @@ PARTS: dict[str, Build] = {
         pixel_shuffle,
         signal,
         patches_with_conv,
+        embedded_text,
+        causal_bias,
+        old_arange,
     )
 }
 

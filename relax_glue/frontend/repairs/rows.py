@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -40,14 +41,34 @@ def note_most(node: OnnxNode, symbol: tirx.Var, factors: Sequence[Element]) -> N
 
 
 def non_zero(node: OnnxNode) -> relax.Expr:
-    """NonZero as TVM converts it; noted is how many there can be."""
+    """NonZero as TVM converts it; noted is how many there can be.
+
+    Of a vector filled with one number it is a range: how exporters wrote arange before ONNX had Range.
+    """
     extents = extents_of(node.inputs[0])
+    length = _length_of_filled(node)
+    if length is not None:
+        steps = node.emit(relax.op.arange(0, length, 1, "int64"))
+        return relax.op.reshape(steps, relax.ShapeExpr([1, length]))
     converter = onnx_frontend.NonZero.get_converter(node.opset)
     result = node.emit(converter(node.bb, onnx_frontend.onnx_input(node.inputs), node.attrs, [{}, {}]))
     found = extents_of(result)
     if found is not None and extents is not None:
         note_most(node, found[-1], extents)
     return result
+
+
+def _length_of_filled(node: OnnxNode) -> Element | None:
+    """Return the length of a vector that relax.full filled with a number other than 0; None for any other tensor."""
+    extents = extents_of(node.inputs[0])
+    if not isinstance(node.inputs[0], relax.Var) or extents is None or len(extents) != 1:
+        return None
+    made = node.bb.lookup_binding(node.inputs[0])
+    if not isinstance(made, relax.Call) or made.op != tvm.ir.Op.get("relax.full"):
+        return None
+    filler = made.args[1]
+    known = isinstance(filler, tvm.ir.GenericConst) and bool(filler.value.numpy().all())
+    return extents[0] if known else None
 
 
 def top_k(node: OnnxNode) -> relax.Expr | None:

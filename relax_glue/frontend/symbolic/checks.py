@@ -24,6 +24,20 @@ class Check:
     right: tirx.PrimExpr
     node: str
 
+    @staticmethod
+    def of(left: Element, right: Element, node: str) -> Check:
+        """Make the check that two integers are equal.
+
+        What is cast to is no lone symbol: TVM's CanonicalizeBindings takes match_cast(shape([m]), Shape([n])) for the
+        definition of n, even of one that a parameter defines, puts m in its place and drops the check.
+        """
+        sides = [tirx.IntImm("int64", e) if isinstance(e, int) else e for e in (left, right)]
+        if isinstance(sides[1], tirx.Var):
+            sides.reverse()
+        if isinstance(sides[1], tirx.Var):
+            sides[1] = tirx.max(sides[1], tirx.IntImm("int64", 1))
+        return Check(sides[0], sides[1], node)
+
 
 class EntryChecks:
     """The checks of one function.
@@ -44,17 +58,8 @@ class EntryChecks:
         return isinstance(value, int) or self._symbols.issuperset(tirx.analysis.undefined_vars(value))
 
     def equal(self, left: Element, right: Element, node: str) -> None:
-        """Ask that two integers be equal.
-
-        What is cast to is no lone symbol: TVM's CanonicalizeBindings takes match_cast(shape([m]), Shape([n])) for the
-        definition of n, even of one that a parameter defines, puts m in its place and drops the check.
-        """
-        sides = [tirx.IntImm("int64", e) if isinstance(e, int) else e for e in (left, right)]
-        if isinstance(sides[1], tirx.Var):
-            sides.reverse()
-        if isinstance(sides[1], tirx.Var):
-            sides[1] = tirx.max(sides[1], tirx.IntImm("int64", 1))
-        self._found.setdefault((str(left), str(right)), Check(sides[0], sides[1], node))
+        """Ask that two integers be equal."""
+        self._found.setdefault((str(left), str(right)), Check.of(left, right, node))
 
     def at_least(self, value: Element, least: int, node: str) -> None:
         """Ask that an integer be no less than a number."""

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from ..naming import names, variable_name
 from .arithmetic import Arithmetic, Element
-from .checks import EntryChecks
+from .checks import Check, EntryChecks
 
 BROADCASTING = names(
     """
@@ -133,14 +133,18 @@ class Joins:
         for axis, (extent, target) in enumerate(zip(list(shape), wanted, strict=True)):
             if not self._is_open(extent, target):
                 continue
-            checked = self._checkable(extent, target)
+            if not self._checkable(extent, target):
+                self._ask_here(name, extent, target)
             shape[axis] = target
-            if checked:
-                fitted = relax.op.reshape(value, relax.ShapeExpr(shape))
-                value = self._builder.emit(fitted, name_hint=f"{variable_name(name)}_fit")
-            else:  # the extent depends on values, so it is asked for where it is known
-                value = self._builder.match_cast(value, relax.TensorType(shape, value.ty.dtype))
+            fitted = relax.op.reshape(value, relax.ShapeExpr(shape))
+            value = self._builder.emit(fitted, name_hint=f"{variable_name(name)}_fit")
         return value
+
+    def _ask_here(self, name: str, extent: Element, target: Element) -> None:
+        """Ask for an extent that depends on values where it is known: in front of the node."""
+        check = Check.of(extent, target, variable_name(name))
+        size = self._builder.emit(relax.ShapeExpr([check.left]), name_hint=f"{check.node}_size")
+        self._builder.match_cast(size, relax.ShapeType([check.right]))
 
 
 def _extents(value: Any) -> list[Element] | None:
