@@ -102,3 +102,22 @@ def test_what_computes() -> None:
         return relax.Tuple([*images, *others])
 
     run_on_gpu(module_of_types(build, [of(n, 3, h, w), of(h, w)]), sizes, exact=False)
+
+
+@pytest.mark.gpu
+def test_extents_of_no_input_of_the_region() -> None:
+    """m is no extent of what the region reads, so that its value comes along, for extents and as data."""
+
+    def build(x: relax.Var, _: relax.Var) -> relax.Expr:
+        numbers_of = relax.op.astype(relax.op.shape_to_tensor(relax.ShapeExpr([M * 2, N])), "float32")
+        return relax.Tuple(
+            [
+                relax.op.add(relax.op.max(x), numbers_of),
+                relax.op.broadcast_to(relax.op.expand_dims(x, 0), (M, N)),
+                relax.op.arange(0, M, 1, "float32"),
+            ]
+        )
+
+    run_on_gpu(
+        module_of_types(build, [of(N), of(M)]), [{"n": 2, "m": 5}, {"n": 4, "m": 1}, {"n": 2, "m": 3}], exact=True
+    )
