@@ -15,8 +15,8 @@ from relax_glue.tensorrt.expressions import inexpressible, simplified
 from relax_glue.tensorrt.network import Network, build_network
 from relax_glue.tensorrt.provider import get_provider
 from relax_glue.tensorrt.reference import evaluate
+from relax_glue.tensorrt.sizes import bounds, size_of
 from relax_glue.tensorrt.sizes import evaluate as evaluate_size
-from relax_glue.tensorrt.sizes import size_of
 
 N, M, K = (tirx.Var(name, "int64") for name in "nmk")
 SIZES = [{"n": 1, "m": 1, "k": 3}, {"n": 5, "m": 8, "k": 1}, {"n": 12, "m": 7, "k": 4}]
@@ -153,6 +153,11 @@ def test_other_operations_are_found(extent: tvm.ir.Expr) -> None:
 def test_a_choice_is_carried_as_numbers_too() -> None:
     size = size_of(tirx.if_then_else(N % 2 == 0, N // 2, M), lambda variable: variable.name)
     assert [evaluate_size(size, {"n": n, "m": 7}) for n in (1, 2, 3, 4)] == [7, 1, 7, 2]
+
+
+def test_the_range_of_a_choice_between_neighbours_is_theirs() -> None:
+    half = tirx.if_then_else(N % 2 == 0, N // 2, N // 2 + 1)
+    assert bounds(size_of(half, lambda variable: variable.name), {"n": (8, 64)}) == (4, 33)
 
 
 def test_normal_form() -> None:

@@ -56,7 +56,7 @@ def calculated(extent: Number) -> Number:
     if choice is None or truth is None:
         return extent
     a, b = calculated(choice[1]), calculated(choice[2])
-    return b + (a - b) * truth
+    return b + simplified(a - b) * truth  # mostly a number, so that the range of the whole follows from that of b
 
 
 def _choice(extent: tvm.ir.Expr) -> tuple[tvm.ir.Expr, ...] | None:
