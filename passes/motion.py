@@ -9,8 +9,8 @@ all cost the same, a permute rather follows a layer's bias and activation than s
 rise, meet and cancel by one rule that does not depend on where one begins, never does half of a motion, and never
 makes the module dearer; and since every motion has to pay, none is ever taken back.
 
-Moving all of them changes layouts that TensorRT would choose itself, and is off by default. Taking them away, where
-an order leaves no permute at the edge of a cluster, only removes copies, and is on.
+Moving them to smaller tensors changes layouts that TensorRT would choose itself, and is off by default. Where fewer
+are left, and no more bytes are moved, it only removes copies, and is on.
 
 The results of a block keep their order of axes: a permute may end there. A reduction that drops its axes ends a
 cluster, and a smaller permute may follow it. Symbolic extents are compared as polynomials: an order is cheaper
@@ -36,7 +36,7 @@ from .base import graph_pass
 from .permute_clusters import Cluster, Edge, clusters
 
 NO_GAIN = "no order of the axes moves fewer bytes"
-SOME_LEFT = "no order of the axes takes every permute away"
+NO_FEWER = "no order of the axes leaves fewer permutes"
 _GUARDS = (
     "an operator that does not follow a permutation ends its cluster (passes/axis_order.py lists those that do)",
     "a reduction that drops its axes ends its cluster",
@@ -47,9 +47,9 @@ _GUARDS = (
 
 CANCEL = Transform(
     name="cancel-permute-dims",
-    equation="permute_dims(f(permute_dims(x, p), permute_dims(y, p)), inverse(p)) -> f'(x, y), for a whole cluster",
-    guards=(*_GUARDS, SOME_LEFT),
-    purpose="Permutes cancel where none is left at the edge of the whole cluster that they touch.",
+    equation="f(permute_dims(x, p), permute_dims(y, p)) -> permute_dims(f'(x, y), p), for a whole cluster at once",
+    guards=(*_GUARDS, f"{NO_FEWER} without moving more bytes, or parts a layer from what follows it"),
+    purpose="Permutes cancel and meet where fewer are left at the edge of the whole cluster that they touch.",
     soundness=FLOAT_REASSOC,
     source="T03 to T18, T30, T33 to T35; TOSA's reduce-transposes",
     roots=("relax.permute_dims",),
@@ -145,7 +145,7 @@ def move_permutes(graph: Graph, transform: Transform, stats: RewriteStats | None
     graph : Graph
         It is changed in place.
     transform : Transform
-        `SINK`, or `CANCEL` to leave alone a cluster at whose edge a permute would be left.
+        `SINK`, or `CANCEL` to leave alone a cluster at whose edge there would be as many.
     stats : RewriteStats, optional
         Where to count the clusters seen, and those built anew.
     exact : bool
@@ -156,16 +156,16 @@ def move_permutes(graph: Graph, transform: Transform, stats: RewriteStats | None
     moved : int
         How many clusters were built anew.
     """
-    stats, only_cancel = stats if stats is not None else RewriteStats(), transform is CANCEL
+    stats, fewer = stats if stats is not None else RewriteStats(), transform is CANCEL
     count, log = stats.of(transform.name), stats.log
-    reason = SOME_LEFT if only_cancel else NO_GAIN
+    reason = NO_FEWER if fewer else NO_GAIN
     if log is not None:
         log.begin([transform.name], graph.place)
     moved = 0
     for cluster in clusters(graph, exact):
         count.tried += 1
         cluster.survey(exact)
-        order = cluster.best(only_cancel)
+        order = cluster.best(fewer)
         if order is None:
             count.declined[reason] = count.declined.get(reason, 0) + 1
             if log is not None:
@@ -217,7 +217,7 @@ def SinkPermuteDims(
 def CancelPermuteDims(
     *, stats: RewriteStats | None = None, soundness: Iterable[str] = DEFAULT_SOUNDNESS
 ) -> tvm.transform.Pass:
-    """Take away permutes around whole clusters of operators where none is left in the end.
+    """Move permutes past whole clusters of operators where fewer are left then.
 
     Parameters
     ----------

@@ -51,6 +51,10 @@ class Cost:
             return True
         return (self.permutes, self.after_layers) < (other.permutes, other.after_layers)
 
+    def is_fewer(self, other: Cost) -> bool:
+        """Return whether there are fewer permutes, and no more that part a layer from what follows it."""
+        return self.permutes < other.permutes and self.after_layers <= other.after_layers
+
     @property
     def rank(self) -> tuple[float, int, int]:
         """Where it stands among costs that are less than the one at hand."""
@@ -171,16 +175,16 @@ class Cluster:
                 cost.add(node.value.shape or (), node.value.dtype)
         return cost
 
-    def best(self, only_cancel: bool) -> Axes | None:
+    def best(self, fewer: bool) -> Axes | None:
         """Return the order that costs least, or None where none costs less than the one at hand.
 
-        With `only_cancel` an order counts only if no permute is left at the edge.
+        With `fewer` an order counts only if fewer permutes are left, and no more of them right after layers.
         """
         now = self.cost(tuple(range(self.rank)))
         if not now.permutes:
             return None
         costs = {order: self.cost(order) for order in self.orders()}
-        cheaper = [o for o, cost in costs.items() if cost.is_less(now) and not (only_cancel and cost.permutes)]
+        cheaper = [order for order, cost in costs.items() if cost.is_less(now) and (cost.is_fewer(now) or not fewer)]
         return min(cheaper, key=lambda order: (costs[order].rank, order), default=None)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from build_case import build
 from pass_case import declines, fires, random_inputs
 from script_case import cut, script
 from tvm import relax
@@ -156,15 +157,27 @@ def test_a_normalisation_that_is_one_layer_stays_one(line):
     declines(SINK, between(f"z = {line.replace('[1] * 4', '[1, 1, 1, 1]')}"))
 
 
-def test_cancelling_is_all_or_nothing():
+def test_cancelling_wants_fewer_permutes():
     cancel = CancelPermuteDims()
     fires(cancel, between("z = R.exp(y)", "z = R.add(z, z)"), script("z = R.exp(x)", "gv = R.add(z, z)", x=X))
-    # sinking would make one of two, and move less
-    declines(cancel, script(f"a = R.permute_dims(x, {LAST})", f"b = R.permute_dims(y, {LAST})", "gv = R.add(a, b)",
-                            x=X, y=X))  # fmt: skip
+    two = script(f"a = R.permute_dims(x, {LAST})", f"b = R.permute_dims(y, {LAST})", "gv = R.add(a, b)", x=X, y=X)
+    fires(cancel, two, script("z = R.add(x, y)", f"gv = R.permute_dims(z, {LAST})", x=X, y=X))
+    # sinking would move fewer bytes, with one permute as before
+    declines(cancel, script(f"y = R.permute_dims(x, {LAST})", f"gv = {cut([1], [0], [1], x='y')}", x=X))
     stats = RewriteStats()
     CancelPermuteDims(stats=stats)(script(f"y = R.permute_dims(x, {LAST})", "gv = R.exp(y)", x=X))
     assert list(stats.of("cancel-permute-dims").declined.values()) == [1]
+
+
+def test_cancelling_does_not_part_a_layer_from_its_bias():
+    def make(emit, x, y, w):
+        layer = emit(relax.op.matmul(x, w))
+        a = emit(relax.op.permute_dims(emit(relax.op.nn.relu(layer)), [0, 2, 1]))
+        return emit(relax.op.add(a, emit(relax.op.permute_dims(y, [0, 2, 1]))))
+
+    after = CancelPermuteDims()(build(make, x=(2, 3, 4), y=(2, 3, 5), w=(4, 5)))
+    (moved,) = [n for n in nodes(after) if n.op == "relax.permute_dims"]
+    assert moved.inputs[0].op == "relax.add"
 
 
 def test_cancelling_is_on_by_default():
