@@ -1,7 +1,7 @@
 """Dataflow blocks around pure code that stands in none, but not in functions that belong to a backend.
 
-TVM's own pass opens dataflow blocks in every function. The form of a region function is its backend's, and a
-partitioned module that is optimised once more should stay as it is.
+TVM's own pass opens dataflow blocks in every function; the form of a region function is its backend's, and a
+partitioned module that is optimised once more should stay as it is. And it drops checks (`relax_glue.ir.dataflow`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
-from relax_glue.ir.blocks import is_closed
+from relax_glue.ir.dataflow import open_dataflow_blocks
 from relax_glue.rewrite import EXACT
 from relax_glue.transform import Transform
 
@@ -27,12 +27,14 @@ OPEN = Transform(
 )
 
 
-def _unnested(block: relax.DataflowBlock) -> relax.DataflowBlock:
-    """Give what a match_cast casts a binding of its own: TVM's pass writes match_cast(f(x)) where f(x) has one use."""
-    casts = [binding for binding in block.bindings if isinstance(binding, relax.MatchCast)]
-    if all(isinstance(cast.value, relax.Var) for cast in casts):
-        return block
-    return write_block(read_block(block))
+def _plain(block: relax.DataflowBlock) -> relax.DataflowBlock:
+    """Give what a match_cast casts a binding of its own, and take out bindings that only rename."""
+    return write_block(read_block(block)) if any(map(_is_to_be_written, block.bindings)) else block
+
+
+def _is_to_be_written(binding: relax.Binding) -> bool:
+    is_name = isinstance(binding.value, (relax.Var, tvm.ir.GenericConst))
+    return not is_name if isinstance(binding, relax.MatchCast) else is_name
 
 
 def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
@@ -43,17 +45,11 @@ def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
     min_size : int
         The fewest bindings that get a block of their own.
     """
-    convert = relax.transform.ConvertToDataflow(min_size)
+
+    def convert(_: tvm.ir.GlobalVar, func: relax.Function) -> relax.Function:
+        return map_blocks(open_dataflow_blocks(func, min_size), _plain)
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        functions = [(var, f) for var, f in mod.functions_items() if isinstance(f, relax.Function)]
-        closed = [(var, f) for var, f in functions if is_closed(f)]
-        after = map_functions(convert(mod), lambda _, func: map_blocks(func, _unnested))
-        if not closed:
-            return after
-        after = after.clone()
-        for var, func in closed:
-            after.update_func(var, func)
-        return after
+        return map_functions(mod, convert)
 
     return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.ConvertToDataflow")

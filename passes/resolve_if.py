@@ -22,7 +22,8 @@ from tvm.sym import Analyzer, ConstIntBound
 
 from relax_glue.evaluate.extents import ExtentArithmetic
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
-from relax_glue.ir.blocks import branches_of, is_closed, join_dataflow_blocks, rebranched
+from relax_glue.ir.blocks import branches_of, is_closed, rebranched
+from relax_glue.ir.dataflow import open_dataflow_blocks
 from relax_glue.ir.rename import rename
 from relax_glue.rewrite import EXACT
 from relax_glue.transform import Transform
@@ -276,7 +277,7 @@ def resolve(func: relax.Function) -> relax.Function:
         return func
     body = rename(body, {old: resolver.new_name(old) for old in resolver.names})
     new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
-    return map_blocks(join_dataflow_blocks(new), lambda block: write_block(read_block(block)))
+    return map_blocks(open_dataflow_blocks(new), lambda block: write_block(read_block(block)))
 
 
 def ResolveIf() -> tvm.transform.Pass:

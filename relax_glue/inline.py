@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
+from .ir.dataflow import open_dataflow_blocks
 from .ir.rename import with_symbols_of
 from .ir.shapes import is_symbol
 from .ir.write import call_with
@@ -34,7 +35,7 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     flat = _inlined(mod, regions)
     if _called(flat) & set(regions):  # a call outside dataflow blocks, as after ToNonDataflow
-        flat = _inlined(relax.transform.ConvertToDataflow(1)(flat), regions)
+        flat = _inlined(map_functions(flat, lambda _, func: open_dataflow_blocks(func)), regions)
     kept = {var: func for var, func in flat.functions_items() if var.name_hint not in regions}
     return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
 

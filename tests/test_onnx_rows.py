@@ -164,6 +164,29 @@ def test_a_k_that_follows_from_the_extents() -> None:
 # -- what follows ----------------------------------------------------------------------------------------
 
 
+def test_rows_are_filled_up_to_a_fixed_number() -> None:
+    """The end of an exported YOLO: what one mask finds in several tensors, cut to the best four and padded to four."""
+    nodes = [helper.make_node("Greater", ["s", "least"], ["mask"])]
+    for name in ("x", "s"):  # exporters write the indices of a mask anew for each tensor
+        nodes.append(helper.make_node("NonZero", ["mask"], [f"{name}_found"]))
+        nodes.append(helper.make_node("Transpose", [f"{name}_found"], [f"{name}_at"], perm=[1, 0]))
+        nodes.append(helper.make_node("GatherND", [name, f"{name}_at"], [f"{name}_kept"]))
+    nodes += [
+        helper.make_node("Unsqueeze", ["s_kept", "one"], ["column"]),
+        helper.make_node("Mul", ["x_kept", "column"], ["rows"]),
+        helper.make_node("Slice", ["rows", "zero", "four", "zero"], ["best"]),
+        helper.make_node("Shape", ["best"], ["size"]),
+        helper.make_node("Slice", ["size", "zero", "one"], ["n"]),
+        helper.make_node("Sub", ["four", "n"], ["missing"]),
+        helper.make_node("Concat", ["zeros", "missing", "zero"], ["pads"], axis=0),
+        helper.make_node("Pad", ["best", "pads"], ["y"]),
+    ]
+    numbers = {name: np.array([k]) for name, k in (("zero", 0), ("one", 1), ("four", 4))} | {"zeros": np.array([0, 0])}
+    model = graph_model(nodes, {"x": [6, 4], "s": [6]}, ["y"], least=np.float32(0.5), **numbers)
+    mod = check(model, *[(BOXES[0, :6], np.linspace(0, most, 6).astype("float32")) for most in (9.0, 0.7, 0.4)])
+    assert [int(e) for e in mod["main"].ret_ty.shape.values] == [4, 4]
+
+
 def test_rows_found_are_sorted_limited_and_suppressed() -> None:
     """The end of an SSD: filter by score, the best k of what is left, suppression over all classes."""
     nodes, boxes, best, labels = [], [], [], []

@@ -60,12 +60,12 @@ def _sequence(seq: relax.SeqExpr, rewrite: RewriteBlock) -> relax.SeqExpr:
             blocks.append(block)
         if names:
             # what follows the block sees the value itself
-            rest = _typed(relax.SeqExpr(list(seq.blocks)[position + 1 :], seq.body, seq.span), seq.ty)
+            rest = typed(relax.SeqExpr(list(seq.blocks)[position + 1 :], seq.body, seq.span), seq.ty)
             rest = _sequence(rename(rest, names), rewrite)
-            return _typed(relax.SeqExpr([*blocks, *rest.blocks], rest.body, seq.span), rest.ty)
+            return typed(relax.SeqExpr([*blocks, *rest.blocks], rest.body, seq.span), rest.ty)
     if len(blocks) == len(seq.blocks) and all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
         return seq
-    return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
+    return typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
 
 
 def _without_renamings(block: relax.BindingBlock) -> tuple[relax.BindingBlock, dict[relax.Expr, relax.Expr]]:
@@ -136,7 +136,7 @@ def _with_branches(seq: relax.SeqExpr, rewrite: Callable[[relax.If], relax.If]) 
     blocks = [b if isinstance(b, relax.DataflowBlock) else _mapped(b, binding) for b in seq.blocks]
     if all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
         return seq
-    return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
+    return typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
 
 
 def branches_of(value: relax.If) -> tuple[relax.SeqExpr, relax.SeqExpr]:
@@ -148,52 +148,10 @@ def rebranched(value: relax.If, branches: Sequence[relax.SeqExpr]) -> relax.If:
     """Return an `If` with other branches of the same types; `value` itself where they are its own."""
     if all(new.same_as(old) for new, old in zip(branches, branches_of(value), strict=True)):
         return value
-    return _typed(relax.If(value.cond, *branches, value.span), value.ty)
+    return typed(relax.If(value.cond, *branches, value.span), value.ty)
 
 
-def join_dataflow_blocks(func: relax.Function) -> relax.Function:
-    """Return `func` with neighbouring dataflow blocks made one, in branches too.
-
-    What only the joined block uses is no longer given out by it, so that rules see all its users.
-    """
-    if not isinstance(func.body, relax.SeqExpr):
-        return func
-    body = map_branches(func, lambda value: rebranched(value, [_joined(b) for b in branches_of(value)])).body
-    return relax.Function(func.params, _joined(body), func.ret_ty, func.is_pure, func.attrs, func.span)
-
-
-def _joined(seq: relax.SeqExpr) -> relax.SeqExpr:
-    blocks: list[relax.BindingBlock] = []
-    for block in seq.blocks:
-        if blocks and all(isinstance(b, relax.DataflowBlock) for b in (blocks[-1], block)):
-            blocks[-1] = relax.DataflowBlock([*blocks[-1].bindings, *block.bindings])
-        elif block.bindings:
-            blocks.append(block)
-    blocks = [
-        _without_outputs(block, relax.SeqExpr(blocks[position + 1 :], seq.body))
-        if isinstance(block, relax.DataflowBlock)
-        else block
-        for position, block in enumerate(blocks)
-    ]
-    return _typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
-
-
-def _without_outputs(block: relax.DataflowBlock, rest: relax.SeqExpr) -> relax.DataflowBlock:
-    """Make variables that nothing after a dataflow block uses its own."""
-    used = set(relax.analysis.free_vars(rest))
-    given = [b for b in block.bindings if not isinstance(b.var, relax.DataflowVar) and b.var not in used]
-    names = {b.var: relax.DataflowVar(b.var.name, b.var.ty) for b in given}
-    if not names:
-        return block
-    bindings = []
-    for binding in block.bindings:
-        var, value = names.get(binding.var, binding.var), rename(binding.value, names)
-        is_cast = isinstance(binding, relax.MatchCast)
-        bindings.append(relax.MatchCast(var, value, binding.ty) if is_cast else relax.VarBinding(var, value))
-    return relax.DataflowBlock(bindings, block.span)
-
-
-def _typed(expr: relax.Expr, ty: relax.Type) -> relax.Expr:
+def typed(expr: relax.Expr, ty: relax.Type) -> relax.Expr:
     """Give a fresh expression the type of the one that it replaces: inferring it anew is six times slower."""
     _update_type(expr, ty)
     return expr

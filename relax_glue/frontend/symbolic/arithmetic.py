@@ -78,7 +78,21 @@ class Arithmetic:
             return value
         self._bind_new(value)
         simple = self._analyzer.simplify(value)
+        if isinstance(simple, tirx.Add):
+            simple = self._filled_up(simple)
         return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+    def _filled_up(self, total: tirx.Add) -> Any:
+        """Return c for min(c, n) + max(0, c - n), the extent of what is padded up to c, which TVM leaves so."""
+        for part, other in ((total.a, total.b), (total.b, total.a)):
+            sides = (part.a, part.b) if isinstance(part, tirx.Max) else ()
+            missing = next((side for side in sides if isinstance(side, tirx.Sub)), None)
+            if missing is None or not any(isinstance(side, tirx.IntImm) and side.value == 0 for side in sides):
+                continue
+            opened = self._analyzer.simplify(other + missing.a - tirx.Min(missing.a, missing.b))
+            if isinstance(opened, tirx.IntImm):
+                return opened
+        return total
 
     def _bind_new(self, value: Any) -> None:
         for symbol in tirx.analysis.undefined_vars(value):
