@@ -1,4 +1,4 @@
-"""Writes docs/rules.md from the rules themselves, and docs/layers.md from what was counted.
+"""Writes docs/rules.md from the rules themselves, and docs/layers.md and docs/latency.md from what was measured.
 
 python docs/generate.py [--check]
 """
@@ -18,7 +18,9 @@ from relax_glue.rewrite import Rule
 from relax_glue.transform import Transform
 
 FOLDER = Path(__file__).parent
-COUNTED = FOLDER.parent / "benchmarks" / "results" / "layers.json"
+RESULTS = FOLDER.parent / "benchmarks" / "results"
+COUNTED = RESULTS / "layers.json"
+MEASURED = RESULTS / "h200_legality.json"
 
 RULES_HEAD = """# The rules
 
@@ -43,6 +45,16 @@ benchmarks/layers.py` writes. Counted in the network definitions, before TensorR
 constants, and of them those that only move data (shuffle, slice, concatenation, gather). "Before" is the module as
 imported, partitioned without any rule and built by the converters of relax_glue; "after" is `relax_glue.optimize`; the
 last is what TensorRT's own ONNX parser makes of the same file, where there is one.
+"""
+
+
+LATENCY_HEAD = """# Latency by rules
+
+Made by `python docs/generate.py` from [h200_legality.json](../benchmarks/results/h200_legality.json), which
+`python benchmarks/gpu.py MODEL_FOLDER --legality` writes. One call of the Relax VM with its result waited for, in
+milliseconds: with all rules, with the same network built once more, and with the rules and passes alone that legality
+needs (`relax_glue.pipeline.LEGALITY`), measured in turns. A ratio above 1 says that all rules are faster; one between
+the first two columns is noise.
 """
 
 
@@ -106,7 +118,28 @@ def layers_text() -> str:
     return "\n".join([*lines, ""])
 
 
-PAGES = {"rules.md": rules_text, "layers.md": layers_text}
+def latency_text() -> str:
+    """Return the page of latencies with all rules and with those that legality needs."""
+    found = json.loads(MEASURED.read_text())
+    note = [f"These are {found['note']}.", ""] if "note" in found else []
+    lines = [
+        LATENCY_HEAD,
+        f"{found['gpu']}, {found['tensorrt']}, TVM {found['tvm']}, float32 without TF32.",
+        "",
+        *note,
+        "| model | all rules | again | legality | ratio | layers: all, legality | regions: all, legality |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["models"]:
+        every, again = row["variants"]["all rules"], row["variants"]["all rules again"]
+        legal = row["variants"].get("legality rules", every)  # left out where the module is the same
+        pairs = (f"{every[key]}, {legal[key]}" for key in ("layers", "regions"))
+        times = f"{every['call_ms']:.3f} | {again['call_ms']:.3f} | {legal['call_ms']:.3f} | {legal['ratio']:.3f}"
+        lines.append(f"| {row['model']} ({row['source']}) | {times} | {' | '.join(pairs)} |")
+    return "\n".join([*lines, ""])
+
+
+PAGES = {"rules.md": rules_text, "layers.md": layers_text, "latency.md": latency_text}
 
 if __name__ == "__main__":
     pages = {FOLDER / name: text() for name, text in PAGES.items()}
