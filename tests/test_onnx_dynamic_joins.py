@@ -287,6 +287,26 @@ def test_a_branch_is_chosen_by_what_follows_from_free_extents() -> None:
     assert len(relax_glue.explain(machines.mod).regions) == 1
 
 
+def test_what_a_branch_needs_is_asked_where_it_is_taken() -> None:
+    g = Graph(x=("n", 3), y=("m", 3), z=(1,))
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, operands, [f"{name}_out"])],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None)],
+        )
+        for name, op, operands in (("then", "Add", ["x", "y"]), ("else", "Relu", ["x"]))
+    }
+    model = g.model(g("If", g("Greater", g("Squeeze", "z"), np.float32(0)), **branches))
+    machines = Machines(model)
+    x, y = np.ones((2, 3), np.float32), np.ones((4, 3), np.float32)
+    machines.check({"x": x, "y": x, "z": np.array([1], np.float32)})
+    machines.check({"x": x, "y": y, "z": np.array([-1], np.float32)})
+    with pytest.raises(RuntimeError, match="match_cast"):
+        machines.run({"x": x, "y": y, "z": np.array([1], np.float32)})
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [

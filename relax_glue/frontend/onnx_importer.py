@@ -166,7 +166,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _known_of(self, params: Sequence[relax.Var]) -> Facts:
         symbols = symbols_of(params)
-        arithmetic, checks = Arithmetic(), EntryChecks(symbols)
+        arithmetic, checks = Arithmetic(), EntryChecks(symbols, self.bb)
         for symbol in symbols:
             least, most = self._ranges.get(symbol.name, (1, None))
             arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most, symbol.name in self._ranges)
@@ -295,7 +295,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self.bb._begin_binding_block()
         for tensor in graph.initializer:
             self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
-        self._convert_nodes(graph.node)
+        with self._facts.checks.inside_branch():
+            self._convert_nodes(graph.node)
         results = [self._as_tensor(self._nodes[value.name]) for value in graph.output]
         result = self.bb.normalize(results[0] if len(results) == 1 else relax.Tuple(results))
         block = self.bb._end_block()

@@ -115,29 +115,25 @@ class OnnxNode:
         return self.bb.normalize(expr)
 
     def require_equal(self, left: Element, right: Element) -> None:
-        """Ask that two integers be equal whenever the function is called.
+        """Ask that two integers be equal whenever the node runs.
 
         Raises
         ------
         ModelImportError
-            They are not, or they depend on what the model computes.
+            They never are.
         """
-        arithmetic, checks = self.facts.arithmetic, self.facts.checks
+        arithmetic = self.facts.arithmetic
         if arithmetic.same(left, right):
             return
         if (isinstance(left, int) and isinstance(right, int)) or arithmetic.equal(left, right) is False:
             raise self.refuse(f"it needs {left} and {right} to be equal")
-        if not (checks.known_at_entry(left) and checks.known_at_entry(right)):
-            raise self.refuse(f"{left} has to be {right}, and one of them is known only while the model runs")
-        checks.equal(left, right, variable_name(self.name))
+        self.facts.checks.equal(left, right, variable_name(self.name))
 
     def require_least(self, value: Element, least: int) -> None:
-        """Ask that an extent be no less than a number, where that can be told at the entry."""
-        arithmetic, checks = self.facts.arithmetic, self.facts.checks
-        if isinstance(value, int) or arithmetic.same(value, arithmetic.maximum(value, least)):
-            return
-        if checks.known_at_entry(value):
-            checks.at_least(value, least, variable_name(self.name))
+        """Ask that a free extent be no less than a number."""
+        arithmetic = self.facts.arithmetic
+        if not isinstance(value, int) and not arithmetic.same(value, arithmetic.maximum(value, least)):
+            self.facts.checks.at_least(value, least, variable_name(self.name))
 
     def refuse(self, reason: str) -> ModelImportError:
         """Return the error for a form that has no meaning in Relax."""

@@ -7,7 +7,8 @@ It stands outside of every region, so nothing is cut, and no later pass drops it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,20 +47,39 @@ class EntryChecks:
     ----------
     symbols : iterable of tirx.Var
         The free extents of the function's parameters: what is known at its entry.
+    builder : relax.BlockBuilder, optional
+        Where to ask for what is not known at the entry, or only matters in a branch.
     """
 
-    def __init__(self, symbols: Iterable[tirx.Var]) -> None:
+    def __init__(self, symbols: Iterable[tirx.Var], builder: relax.BlockBuilder | None = None) -> None:
         self._symbols = set(symbols)
+        self._builder = builder
+        self._branches = 0
         self._found: dict[tuple[str, str], Check] = {}
         self._seen: set[str] = set()
 
-    def known_at_entry(self, value: Element) -> bool:
-        """Return whether an integer follows from the extents of the parameters alone."""
-        return isinstance(value, int) or self._symbols.issuperset(tirx.analysis.undefined_vars(value))
+    @contextlib.contextmanager
+    def inside_branch(self) -> Iterator[None]:
+        """Ask in place while a branch is converted: what it needs matters only where it is taken."""
+        self._branches += 1
+        yield
+        self._branches -= 1
+
+    def known_at_entry(self, *values: Element) -> bool:
+        """Return whether integers follow from the extents of the parameters alone, and matter for every call."""
+        if self._branches:
+            return False
+        known = (isinstance(v, int) or self._symbols.issuperset(tirx.analysis.undefined_vars(v)) for v in values)
+        return all(known)
 
     def equal(self, left: Element, right: Element, node: str) -> None:
-        """Ask that two integers be equal."""
-        self._found.setdefault((str(left), str(right)), Check.of(left, right, node))
+        """Ask that two integers be equal: at the entry, or in place if they are known only there."""
+        check = Check.of(left, right, node)
+        if self._builder is None or self.known_at_entry(left, right):
+            self._found.setdefault((str(left), str(right)), check)
+            return
+        size = self._builder.emit(relax.ShapeExpr([check.left]), name_hint=f"{node}_size")
+        self._builder.match_cast(size, relax.ShapeType([check.right]))
 
     def at_least(self, value: Element, least: int, node: str) -> None:
         """Ask that an integer be no less than a number."""

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from ..naming import names, variable_name
 from .arithmetic import Arithmetic, Element
-from .checks import Check, EntryChecks
+from .checks import EntryChecks
 
 BROADCASTING = names(
     """
@@ -121,11 +121,8 @@ class Joins:
 
     def _require(self, name: str, shape: Sequence[Element], wanted: Sequence[Element]) -> None:
         for extent, target in zip(shape, wanted, strict=True):
-            if self._is_open(extent, target) and self._checkable(extent, target):
+            if self._is_open(extent, target):
                 self._checks.equal(extent, target, variable_name(name))
-
-    def _checkable(self, extent: Element, target: Element) -> bool:
-        return self._checks.known_at_entry(extent) and self._checks.known_at_entry(target)
 
     def _to(self, name: str, value: relax.Expr, wanted: Sequence[Element]) -> relax.Expr:
         """Give a tensor the extents wanted, one axis at a time, so that each step moves nothing."""
@@ -133,18 +130,10 @@ class Joins:
         for axis, (extent, target) in enumerate(zip(list(shape), wanted, strict=True)):
             if not self._is_open(extent, target):
                 continue
-            if not self._checkable(extent, target):
-                self._ask_here(name, extent, target)
             shape[axis] = target
             fitted = relax.op.reshape(value, relax.ShapeExpr(shape))
             value = self._builder.emit(fitted, name_hint=f"{variable_name(name)}_fit")
         return value
-
-    def _ask_here(self, name: str, extent: Element, target: Element) -> None:
-        """Ask for an extent that depends on values where it is known: in front of the node."""
-        check = Check.of(extent, target, variable_name(name))
-        size = self._builder.emit(relax.ShapeExpr([check.left]), name_hint=f"{check.node}_size")
-        self._builder.match_cast(size, relax.ShapeType([check.right]))
 
 
 def _extents(value: Any) -> list[Element] | None:
