@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from tvm import relax
 
 from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
-from relax_glue.ir.views import emit_movement
+from relax_glue.ir.views import emit_movement, normal_axis
 from relax_glue.movement import Broadcast, Concat, Flip, Movement, Pad, Repeat, Slice, Split, Take, Tile
 
 from .axis_norms import NORMS, OF_CHANNELS, build_norm, normalised_axes
 from .axis_order import ONE_AXIS, POINTWISE, lifted, with_axis
-from .between_reshapes import normal_axis
 from .reduce import REDUCTIONS, blocks, emit_reduction, reduced_axes
 
 

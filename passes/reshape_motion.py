@@ -120,8 +120,9 @@ class _Cluster:
 
     def rebuild(self) -> None:
         """Build the members anew, turn the uses outside to them, and drop the old ones."""
-        graph, made = self.graph, {}
+        graph = self.graph
         new: dict[Node, Value] = {}
+        made: dict[Value, Value] = {}
         for node in self.nodes:
             graph.at = node
             inputs = list(node.inputs)

@@ -149,8 +149,8 @@ def _is_rotation(indices: Sequence[int], extent: int) -> bool:
 )
 def rotation_to_take(node: Node, graph: Graph) -> Replacement | Decline:
     """Read on from the beginning, instead of joining the end and the beginning."""
-    pieces = [slice_of(v) for v in node.inputs]
-    if not isinstance(node.view, Concat) or len(pieces) != 2 or pieces[0] is None or pieces[1] is None:
+    pieces = [piece for v in node.inputs if (piece := slice_of(v)) is not None]
+    if not isinstance(node.view, Concat) or len(pieces) != 2 or len(node.inputs) != 2:
         return Decline("it does not join two slices")
     (x, first), (other, then) = pieces
     axis, shape = node.view.axis, x.shape or ()
