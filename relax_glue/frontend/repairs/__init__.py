@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from tvm import relax
 
-from . import arithmetic, layers, movement, padding, resize, shapes, slices
+from . import arithmetic, layers, movement, padding, recurrent, resize, shapes, slices
 from .node import SHAPE_OPERANDS, Facts, OnnxNode
 from .rows import non_zero, top_k
 from .suppression import non_max_suppression
@@ -38,8 +38,10 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "Elu": arithmetic.elu,
         "Expand": shapes.expand,
         "Flatten": shapes.flatten,
+        "GRU": recurrent.gru,
         "Gather": movement.gather,
         "IsInf": arithmetic.is_inf,
+        "LSTM": recurrent.lstm,
         "LayerNormalization": layers.first_result_only,
         "LpNormalization": arithmetic.lp_normalization,
         "Max": arithmetic.chain(relax.op.maximum),
