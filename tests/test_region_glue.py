@@ -206,3 +206,17 @@ def test_a_module_of_nothing_but_what_does_nothing_has_no_region() -> None:
     after, report = partition_with_report(build(lambda emit, x: op.reshape(x, (2, 3)), x=(2, 3)))
     assert not region_functions(after) and not report.outside
     check_equivalent(build(lambda emit, x: op.reshape(x, (2, 3)), x=(2, 3)), after, [np.ones((2, 3), "float32")])
+
+
+def test_arithmetic_of_a_free_shape_and_casts_of_it_do_not_cut() -> None:
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        y = emit(op.nn.relu(x))
+        shape = emit(op.shape_to_tensor(emit(op.shape_of(y))))
+        count = emit(op.astype(emit(op.take(shape, const(0, "int64"), axis=0)), "float32"))
+        half = emit(op.astype(emit(op.divide(y, count)), "float16"))
+        return op.astype(emit(op.nn.softmax(half)), "float32")
+
+    mod = build(make, x=("n", 4))
+    after = relax_glue.optimize(mod)
+    assert len(region_functions(after)) == 1 and not relax_glue.explain(mod).outside
+    check_equivalent(mod, inline(after), [np.arange(12, dtype="float32").reshape(3, 4)], exact=False, rtol=1e-2)
