@@ -110,7 +110,7 @@ def _after(
         factor = array if op == "relax.multiply" else 1 / array
         return factor if scale is None else scale * factor, None if shift is None else shift * factor
     if swapped:
-        minus = np.float64(-1.0)
+        minus = np.full((), -1.0)
         scale, shift = (minus if scale is None else -scale), (None if shift is None else -shift)
     added = -array if op == "relax.subtract" and not swapped else array
     return scale, added if shift is None else shift + added

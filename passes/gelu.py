@@ -39,7 +39,7 @@ _FORMS = {
     "relax.erf": _Form({(1,): math.sqrt(0.5)}, "gelu"),
     "relax.tanh": _Form({(1,): math.sqrt(2 / math.pi), (3,): math.sqrt(2 / math.pi) * 0.044715}, "gelu_tanh"),
 }
-_OUTER = {(1, 0): 0.5, (1, 1): 0.5}  # of x and the erf or tanh
+_OUTER: Mapping[Monomial, float] = {(1, 0): 0.5, (1, 1): 0.5}  # of x and the erf or tanh
 
 
 @rule(
