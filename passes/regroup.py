@@ -83,8 +83,10 @@ class Regroup:
         """Return what becomes of a shape of the same rank, or None.
 
         A run holds the extents that it was made for, or is 1 throughout, as in an operand that is broadcast; an axis
-        that stays one may have any extent.
+        that stays one may have any extent but 0, which Relax's reshape reads as "copy".
         """
+        if any(same(extent, 0) for extent in shape):
+            return None
         found: list[Extent] = []
         for run in self.runs:
             own = tuple(shape[a] for a in run.old)

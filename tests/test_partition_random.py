@@ -105,4 +105,4 @@ def test_a_glue_module_partitioned_and_put_back_is_the_same_function(case: Case)
     assert not region_functions(back)
     if len(region_functions(after)) == 1 and not relax_glue.explain(after).outside:
         tvm.ir.assert_structural_equal(relax_glue.canonicalize(back), relax_glue.canonicalize(ready))
-    check_equivalent(case.module, back, list(case.inputs))
+    check_equivalent(case.module, back, list(case.inputs), other_inputs=case.other_inputs)

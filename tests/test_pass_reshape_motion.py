@@ -174,6 +174,15 @@ def test_an_operand_that_spans_a_part_of_a_run():
                            c=c))  # fmt: skip
 
 
+def test_an_operand_without_elements():
+    # pad gives (n, 0, n) three elements for each; a reshape of that to (n, 1, 0, n) would copy an extent
+    shapes = ("R.shape([n, 1, 3, n])", "R.shape([n, 3, n])")
+    lines = ["p = R.nn.pad(x, [0, 0, 2, 1, 0, 0])", f"y = R.reshape(p, {shapes[0]})", "z = R.exp(y)"]
+    declines(MOVE, script(*lines[:1], f"gv = R.reshape(p, {shapes[0]})", x=("n", 0, "n")))
+    after = MOVE(script(*lines, f"gv = R.reshape(z, {shapes[1]})", x=("n", 0, "n")))
+    assert "0" not in [str(e) for b in after["main"].body.blocks[0].bindings for e in b.var.ty.shape.values]
+
+
 def test_extents_without_common_runs():
     declines(MOVE, between("z = R.nn.softmax(y)", flat="R.shape([8, 15])", back="R.shape([10, 12])"))
 
@@ -278,6 +287,7 @@ class Drawn:
             lambda: relax.op.max(x, axis, keepdims=True),
             lambda: relax.op.sum(x, axis, keepdims=rank == 1),
             lambda: relax.op.flip(x, axis),
+            lambda: relax.op.cumsum(x, axis),
             lambda: relax.op.strided_slice(x, [axis], [shape[axis] // 2], [shape[axis]]),
             lambda: relax.op.nn.pad(x, [int(k == 2 * axis) for k in range(2 * rank)], "constant", 0.5),
             lambda: relax.op.take(x, relax.const(np.array([shape[axis] - 1, 0], "int64")), axis),

@@ -66,12 +66,13 @@ def check_equivalent(
     exact: bool = True,
     payloads: bool = False,
     rtol: float = 1e-4,
+    other_inputs: Sequence[Sequence[Array]] = (),
 ) -> None:
     """Check that two modules are well formed, have one signature, and answer the same.
 
     Parameters
     ----------
-    before, after, inputs, exact, payloads, rtol
+    before, after, inputs, exact, payloads, rtol, other_inputs
         See `Pair`.
 
     Raises
@@ -79,7 +80,7 @@ def check_equivalent(
     NotEquivalentError
         If they are not; the message holds both modules.
     """
-    check_many([Pair(before, after, inputs, exact, payloads, rtol)])
+    check_many([Pair(before, after, inputs, exact, payloads, rtol, other_inputs)])
 
 
 def check_many(pairs: Sequence[Pair]) -> None:
