@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from .arithmetic import Arithmetic, Element
+from .arithmetic import MAX_EXTENT, Arithmetic, Element
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Check:
         if isinstance(sides[1], tirx.Var):
             sides.reverse()
         if isinstance(sides[1], tirx.Var):
-            sides[1] = tirx.max(sides[1], tirx.IntImm("int64", 1))
+            sides[1] = tirx.min(sides[1], tirx.IntImm("int64", MAX_EXTENT))  # one that values decide may be 0
         return Check(sides[0], sides[1], node)
 
 
