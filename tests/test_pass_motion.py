@@ -421,6 +421,7 @@ class Drawn:
             lambda: relax.op.nn.softmax(x, axis - rank),
             lambda: relax.op.max(x, axis, keepdims=True),
             lambda: relax.op.flip(x, axis),
+            lambda: relax.op.cumsum(x, axis),
             lambda: relax.op.strided_slice(x, [axis], [extent // 2], [extent]),
             lambda: relax.op.nn.pad(x, [int(k == 2 * axis) for k in range(2 * rank)], "constant", 0.5),
             lambda: relax.op.take(x, relax.const(np.array([extent - 1, 0], "int64")), axis),
