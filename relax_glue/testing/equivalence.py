@@ -44,6 +44,8 @@ class Pair:
         Whether the bits of NaNs must agree as well, as they do where data only moves.
     rtol
         What a result may deviate if not `exact`, relative to the largest entry of the right one.
+    atol
+        What it may deviate besides, where much cancels: then the largest entry says nothing of what was added.
     other_inputs
         Inputs of other sizes. What they give must be equal numbers if `exact`, but zeros may differ in sign: that
         hangs on the order of evaluation, which the first inputs were drawn not to show.
@@ -56,6 +58,7 @@ class Pair:
     payloads: bool = False
     rtol: float = 1e-4
     other_inputs: Sequence[Sequence[Array]] = ()
+    atol: float = 0.0
 
 
 def check_equivalent(
@@ -329,7 +332,9 @@ def _check_result(pair: Pair, right: Any, result: Any) -> None:
     if list(expected) != list(found):
         raise _failure(pair, f"the result has the leaves {list(found)} instead of {list(expected)}")
     for place, array in expected.items():
-        reason = difference(array, found[place], exact=pair.exact, payloads=pair.payloads, rtol=pair.rtol)
+        reason = difference(
+            array, found[place], exact=pair.exact, payloads=pair.payloads, rtol=pair.rtol, atol=pair.atol
+        )
         if reason:
             raise _failure(pair, f"result{place} of inputs {[array.shape for array in pair.inputs]}: {reason}")
 
@@ -343,7 +348,13 @@ def _leaves(result: Any, place: str = "") -> Iterator[tuple[str, Array]]:
 
 
 def difference(
-    expected: Array, found: Array, *, exact: bool = True, payloads: bool = False, rtol: float = 1e-4
+    expected: Array,
+    found: Array,
+    *,
+    exact: bool = True,
+    payloads: bool = False,
+    rtol: float = 1e-4,
+    atol: float = 0.0,
 ) -> str | None:
     """Say how one array differs from the right one.
 
@@ -351,7 +362,7 @@ def difference(
     ----------
     expected, found
         The arrays.
-    exact, payloads, rtol
+    exact, payloads, rtol, atol
         See `Pair`.
 
     Returns
@@ -360,7 +371,7 @@ def difference(
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
-    wrong = _wrong_bits(expected, found, payloads) if exact else _wrong_values(expected, found, rtol)
+    wrong = _wrong_bits(expected, found, payloads) if exact else _wrong_values(expected, found, rtol, atol)
     if not wrong.any():
         return None
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -377,8 +388,8 @@ def _wrong_bits(expected: Array, found: Array, payloads: bool) -> Array:
     return wrong
 
 
-def _wrong_values(expected: Array, found: Array, rtol: float) -> Array:
+def _wrong_values(expected: Array, found: Array, rtol: float, atol: float) -> Array:
     """Compare against the largest finite entry, as a sum of many products errs by."""
     wide = expected.astype("float64")
     largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
-    return ~np.isclose(found.astype("float64"), wide, rtol=0.0, atol=rtol * largest, equal_nan=True)
+    return ~np.isclose(found.astype("float64"), wide, rtol=0.0, atol=atol + rtol * largest, equal_nan=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.relax import op
 
@@ -60,7 +61,14 @@ def any_binary(scene: Scene, value: Value) -> Value:
 def apply_binary(scene: Scene, left: relax.Expr, right: relax.Expr, dtype: str) -> Value:
     names = FLOAT_BINARY if dtype in FLOATS else BOOL_BINARY if dtype == "bool" else INTEGER_BINARY
     pair = (left, right) if scene.choices.one_in(2) else (right, left)
-    return scene.call(named(scene.choices.item(names))(*pair))  # type: ignore[operator]
+    name = scene.choices.item(names)
+    if name == "divide" and is_zero_scalar(pair[1]):  # TVM does not compile x / 0.0
+        name = "multiply"
+    return scene.call(named(name)(*pair))  # type: ignore[operator]
+
+
+def is_zero_scalar(expr: relax.Expr) -> bool:
+    return isinstance(expr, tvm.ir.GenericConst) and expr.ty.ndim == 0 and not expr.value.numpy().any()
 
 
 def partner(scene: Scene, value: Value, one_value: bool | None = None) -> relax.Expr:

@@ -14,7 +14,7 @@ from relax_glue.testing import indexing, operators
 from relax_glue.testing.graph import Value, literal
 
 from .moves import RESHAPES, filling, pad
-from .pointwise import any_binary, any_unary, partner
+from .pointwise import any_binary, any_unary, is_zero_scalar, partner
 from .reshapes import REDUCTIONS, operand_of, reduce
 from .scene import DTYPES, FLOATS, NUMBERS, Extent, NoInstance, Scene, forget
 
@@ -137,8 +137,10 @@ def kernel(scene: Scene) -> Value:
         return pad(scene, value, 0, 2, filling(scene, value.dtype), scene.choices.item(("constant", "replicate")))
     if kind == 2:
         return any_binary(scene, value)
-    name = scene.choices.item(KERNELS[: None if value.dtype == "float32" else 5])
-    return scene.call(getattr(op, name)(value.expr, partner(scene, value)))
+    other = partner(scene, value)
+    # TVM makes no kernel of x / 0.0
+    kernels = KERNELS if value.dtype == "float32" and not is_zero_scalar(other) else KERNELS[:5]
+    return scene.call(getattr(op, scene.choices.item(kernels))(value.expr, other))
 
 
 # -- constants ---------------------------------------------------------------------------------------------
