@@ -101,10 +101,11 @@ class Report:
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the report as JSON with the keys "regions" and "outside", and "rules" where they are asked for."""
-        parts = {"regions": self.regions, "outside": self.outside, "rules": self.rules}
-        return json.dumps(
-            {k: [asdict(p) for p in part] for k, part in parts.items() if part is not None}, indent=indent
-        )
+        parts: dict[str, list[Any]] = {"regions": list(map(asdict, self.regions))}
+        parts["outside"] = list(map(asdict, self.outside))
+        if self.rules is not None:
+            parts["rules"] = list(map(asdict, self.rules))
+        return json.dumps(parts, indent=indent)
 
     def __str__(self) -> str:
         inside = sum(r.size for r in self.regions)
