@@ -39,6 +39,8 @@ from .symbolic.checks import symbols_of
 if TYPE_CHECKING:
     import onnx
 
+MAX_AXES = 64  # elements of a constant that can be a shape, or the amounts of a padding
+
 # What TVM's table means as operators of ONNX Runtime's own domain. By name alone it would take an operator of any
 # domain for the ONNX one of the same name.
 MICROSOFT_OPS = names(
@@ -232,9 +234,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             if not isinstance(extents, relax.ShapeExpr):
                 return None
             return [shape_of(node, extents.values, self._facts.arithmetic)]
-        if not any(isinstance(value, SymbolicTensor) for value in operands):
-            return None
-        values = [_known_value(value) for value in operands]
+        # In the bodies of branches and loops constants have not been folded; small ones are shape arithmetic there too.
+        most = MAX_ELEMENTS if any(isinstance(value, SymbolicTensor) for value in operands) else MAX_AXES
+        values = [_known_value(value, most) for value in operands]
         if any(value is None and operand is not None for value, operand in zip(values, operands, strict=True)):
             return None
         return evaluate_symbolic(node, values, self._facts.arithmetic, self._model)
@@ -335,11 +337,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         )
 
 
-def _known_value(operand: Any) -> SymbolicTensor | None:
-    """Return an operand as far as shape arithmetic knows it: expressions, or a small constant."""
+def _known_value(operand: Any, most: int) -> SymbolicTensor | None:
+    """Return an operand as far as shape arithmetic knows it: expressions, or a constant of `most` elements at most."""
     if isinstance(operand, SymbolicTensor):
         return operand
     if not isinstance(operand, tvm.ir.GenericConst):
         return None
     array = operand.value.numpy()
-    return SymbolicTensor.known(array) if array.size <= MAX_ELEMENTS and array.dtype.kind in "biuf" else None
+    return SymbolicTensor.known(array) if array.size <= most and array.dtype.kind in "biuf" else None
