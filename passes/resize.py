@@ -190,6 +190,8 @@ def linear_to_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
     pairs, x, mode = _spatial(node, "linear"), node.inputs[0], str(node.attrs.coordinate_transformation_mode)
     if pairs is None or any(n not in (1, m) for n, m in pairs):
         return Decline("it is no linear resize, or it interpolates between elements")
+    if "float" not in str(x.dtype) and any(n != m for n, m in pairs):
+        return Decline("it cuts integers off: 15 * 2 / 3 + 15 / 3 is 14.999999, and so 14")
     # tf_half_pixel_for_nn lies half-way to the next element even where the size stays
     if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"):
         return Decline("its coordinates are not those of the elements")

@@ -117,6 +117,13 @@ def test_linear_ones_between_equal_elements_go_if_infinities_may_change(mode):
     fires(ASKED, before, script("gv = R.broadcast_to(x, R.shape([1, 2, 3, 5]))", x=(1, 2, 1, 1)), exact=False)
 
 
+def test_a_linear_one_of_integers_is_cut_off():
+    # 15 / 3 + 15 * 2 / 3 is 14.999999 in float32, and so 14
+    declines(ASKED, script(f"gv = {resize((3, 5), 'asymmetric', '', 'linear')}", dtype="uint8", x=(1, 2, 1, 1)))
+    before = script(f"gv = {resize((3, 4), 'asymmetric', '', 'linear')}", dtype="uint8", x=(1, 2, 3, 4))
+    fires(ASKED, before, script("gv = x", dtype="uint8", x=(1, 2, 3, 4)))
+
+
 @pytest.mark.parametrize(
     ("method", "mode", "size"),
     [("linear", "tf_half_pixel_for_nn", (3, 4)), ("linear", "half_pixel", (6, 4)), ("cubic", "half_pixel", (3, 4))],

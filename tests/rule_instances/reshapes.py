@@ -43,6 +43,9 @@ def reshape_of_reshape(scene: Scene) -> Value:
 
 
 def reshape_spelled(scene: Scene) -> Value:
+    if scene.choices.one_in(12):  # of what may have more elements than the result
+        value = scene.tensor([scene.symbol(1), 2, 3], dtypes=NUMBERS)
+        return scene.call(op.squeeze(value.expr, [0]), moves=True)
     return scene.step(scene.tensor(), *RESHAPES)
 
 
