@@ -64,7 +64,7 @@ def following(node: Node, exact: bool) -> tuple[int, ...]:
     operands : tuple of int
         Empty where the node does not follow a permutation. Operands of a lower rank are aligned at the right.
     """
-    if not node.inputs or rank_of(node) < 2 or any(v.shape is None for v in node.inputs):
+    if not node.inputs or rank_of(node) < 1 or any(v.shape is None for v in node.inputs):
         return ()
     if node.op in POINTWISE:
         return tuple(range(len(node.inputs)))

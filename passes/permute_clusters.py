@@ -193,7 +193,8 @@ def clusters(graph: Graph, exact: bool) -> list[Cluster]:
     if not any(isinstance(node.view, Permute) for node in graph):
         return []
     nodes = _by_dependency(graph)
-    operands = {node: found for node in nodes if not _is_whole(node, graph) and (found := following(node, exact))}
+    several = (node for node in nodes if rank_of(node) > 1 and not _is_whole(node, graph))
+    operands = {node: found for node in several if (found := following(node, exact))}
     root: dict[Node, Node] = {node: node for node in operands}
 
     def find(node: Node) -> Node:

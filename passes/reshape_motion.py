@@ -189,8 +189,15 @@ def _followers_of(node: Node) -> list[Node]:
     return [u for u in node.users if any(u.inputs[k].node is node for k in following(u, True))]
 
 
-def _grown(seed: Node, regroup: Regroup, graph: Graph) -> dict[Node, tuple[int, ...]]:
-    """Return the nodes around one that follow with it, with the operands by which they do; none if there are many."""
+def _grown(
+    seed: Node, regroup: Regroup, graph: Graph, crowded: set[tuple[Node, Regroup]]
+) -> dict[Node, tuple[int, ...]]:
+    """Return the nodes around one that follow with it, with the operands by which they do; none if there are many.
+
+    The nodes of a cluster that is too large are added to `crowded`: from each of them it would grow to be the same.
+    """
+    if (seed, regroup) in crowded:
+        return {}
     found: dict[Node, tuple[int, ...]] = {}
     waiting = [seed]
     while waiting:
@@ -199,6 +206,7 @@ def _grown(seed: Node, regroup: Regroup, graph: Graph) -> dict[Node, tuple[int, 
         if not operands or rank_of(node) != len(_axes(regroup)) or not follows(node, operands, regroup):
             continue
         if len(node.users) > MOST or len(found) == MOST or (graph.uses_of(node.value) and len(_values(node)) > 1):
+            crowded.update((member, regroup) for member in (*found, node))
             return {}
         found[node] = operands
         waiting += [node.inputs[k].node for k in operands]
@@ -237,14 +245,16 @@ def move_reshapes(graph: Graph, stats: RewriteStats | None = None) -> int:
     stats = stats if stats is not None else RewriteStats()
     if stats.log is not None:
         stats.log.begin([MOVE.name], graph.place)
-    return sum(_moved(node, graph, stats) for node in graph if node in graph and isinstance(node.view, Reshape))
+    crowded: set[tuple[Node, Regroup]] = set()
+    reshapes = (node for node in graph if node in graph and isinstance(node.view, Reshape))
+    return sum(_moved(node, graph, stats, crowded) for node in reshapes)
 
 
-def _moved(reshape: Node, graph: Graph, stats: RewriteStats) -> bool:
+def _moved(reshape: Node, graph: Graph, stats: RewriteStats, crowded: set[tuple[Node, Regroup]]) -> bool:
     """Build anew the first cluster beside a reshape for which that pays; return whether there was one."""
     count, log = stats.of(MOVE.name), stats.log
     for seed, regroup in _suggestions(reshape):
-        nodes = _grown(seed, regroup, graph)
+        nodes = _grown(seed, regroup, graph, crowded)
         if not nodes:
             continue
         count.tried += 1

@@ -128,6 +128,11 @@ def test_both_sides_of_a_gate():
     fires(MOVE, before, script("s = R.sigmoid(x)", "gv = R.multiply(x, s)", x=X))
 
 
+def test_a_vector_too():
+    before = between("z = R.exp(y)", flat="R.shape([120])")
+    fires(MOVE, before, script("gv = R.exp(x)", x=X))
+
+
 def test_two_reshapes_meet_behind_a_sum():
     before = script(f"a = R.reshape(x, {FLAT})", f"b = R.reshape(y, {FLAT})", "gv = R.add(a, b)", x=X, y=X)
     fires(MOVE, before, script("a = R.add(x, y)", f"gv = R.reshape(a, {FLAT})", x=X, y=X))
