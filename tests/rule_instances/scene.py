@@ -81,6 +81,7 @@ class Scene:
         self.choices = Choices(random.Random(seed).randint)
         self.graph = Graph(self.choices, [], dataflow=True)
         self.special = special and self.choices.one_in(2)
+        self._largest = None if special else 2.0  # of float16, whose sums of products are not to leave its range
         self.parameters: list[Value] = []
         self._builder = relax.BlockBuilder()
         self._sizes = Analyzer()
@@ -158,6 +159,8 @@ class Scene:
     def data(self, shape: Sequence[int], dtype: str) -> np.ndarray:
         """Make the entries of a parameter or constant."""
         array = fill(shape, dtype, self.choices.integer(0, 1 << 30), special=self.special)
+        if dtype == "float16" and self._largest is not None and array.size:
+            array = (array * (self._largest / max(float(np.abs(array).max()), 1.0))).astype(dtype)
         # fractions show another order of evaluation, integers meet equal values and zeros
         return (array / 7).astype(dtype) if dtype in FLOATS and self.choices.one_in(2) else array
 
