@@ -43,13 +43,14 @@ ABLATION_HEAD = """## Without one rule or pass
 
 From [h200_ablation.json](../benchmarks/results/h200_ablation.json), measured in the same way (`--ablate`), on commits
 of one day; variants that make no difference to a model are not listed. A ratio below 1 says that the model is faster
-without. Two builds of one network of the classifier differed by 1.2 % in the second of its runs, by nothing in the first.
+without. Two builds of one network of the classifier differed by 1.2 % in the second of its runs, by nothing in the
+first.
 
-What loses is folding a batch normalisation into the convolution (`scale-into-conv`): 2 to 3 % on the PP-OCR classifier
-(12 microseconds), 1 % on the recogniser (1.071 ms against 1.058), half a percent on the detector, nothing on densenet121
-and mobilenet_v3_small. Why TensorRT-RTX 1.5 is faster there with a multiplication and an addition after the convolution
-is not known. The rule stays on, because it could be measured with this TensorRT only, and takes 60 to 120 layers out of a
-network; `disable=["scale-into-conv"]` turns it off.
+What loses is folding a batch normalisation into the convolution (`scale-into-conv`): 2 to 3 % on the PP-OCR
+classifier (12 microseconds), 1 % on the recogniser (1.071 ms against 1.058), half a percent on the detector, nothing
+on densenet121 and mobilenet_v3_small. Why TensorRT-RTX 1.5 is faster there with a multiplication and an addition
+after the convolution is not known. The rule stays on, because it could be measured with this TensorRT only, and takes
+60 to 120 layers out of a network; `disable=["scale-into-conv"]` turns it off.
 """
 
 LAYERS_HEAD = """# Layers
