@@ -98,9 +98,7 @@ class Step:
 
 
 SINK = "SinkPermuteDims"
-MOTIONS = MappingProxyType(
-    {"CancelPermuteDims": motion.CANCEL, SINK: motion.SINK, "MoveReshapes": reshape_motion.MOVE}
-)
+MOTIONS = MappingProxyType({"CancelPermuteDims": motion.CANCEL, SINK: motion.SINK, "MoveReshapes": reshape_motion.MOVE})
 _ROUNDS = 100  # each lowers the bytes that permutes move; two or three are usual
 
 OFF_BY_DEFAULT = frozenset({"ConvertLayout", SINK})

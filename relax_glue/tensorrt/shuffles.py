@@ -90,7 +90,8 @@ class Shuffles:
         second: Sequence[int] | None = None,
     ) -> Any:
         """Add a layer; see `Network.shuffle`."""
-        computed = dims is not None and not all(isinstance(dim, int) for dim in dims)
+        numbers = [dim for dim in dims or () if isinstance(dim, int)]
+        computed = dims is not None and len(numbers) < len(dims)
         vector = self._network.extents.vector(dims, tensor) if dims is not None and computed else None
         layer = self._network.net.add_shuffle(tensor)
         if first is not None:
@@ -98,7 +99,7 @@ class Shuffles:
         if vector is not None:
             layer.set_input(1, vector)
         elif dims is not None:
-            layer.reshape_dims = dims
+            layer.reshape_dims = numbers
         if second is not None:
             layer.second_transpose = second
         made = self._network.name(layer).get_output(0)

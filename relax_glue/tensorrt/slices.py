@@ -56,8 +56,8 @@ def add_slice(
     shape = tuple(tensor.shape)
     windows = [resolved(dims, shape) for dims in (start, size)]
     computed = [None if _static(dims) else network.extents.vector(dims, tensor) for dims in windows]
-    numbers = [[dim if isinstance(dim, int) else 1 for dim in dims] for dims in windows]
-    layer = network.net.add_slice(tensor, *numbers, stride or [1] * len(shape))
+    first, count = ([dim if isinstance(dim, int) else 1 for dim in dims] for dims in windows)
+    layer = network.net.add_slice(tensor, first, count, stride or [1] * len(shape))
     layer.mode = getattr(network.trt.SampleMode, mode)
     for place, vector in enumerate(computed, start=1):
         if vector is not None:

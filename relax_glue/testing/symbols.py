@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tvm import ir, tirx
 from tvm.sym import Analyzer
 
 from relax_glue.testing.graph import Choices
 
-Extent = int | ir.Expr
+Extent: TypeAlias = int | ir.Expr
 
 LARGEST = 4
 """The most that a symbol is; other sizes of a case are smaller, so that what is exact at the first is exact at all."""
