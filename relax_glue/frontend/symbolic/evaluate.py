@@ -97,11 +97,21 @@ def _moved(node: ShapeNode) -> list[SymbolicTensor] | None:
             places = np.arange(len(pool), len(pool) + operand.elements.size)
             feeds.append(places.reshape(operand.elements.shape))
             pool += list(operand.elements.flat)
+    if _copies(node.node.op_type, feeds) > MAX_ELEMENTS:
+        return None
     results = evaluate(node.node, feeds, node.model)
     first = node.operand(moved[0])
     if results is None or first is None or any(result.size > MAX_ELEMENTS for result in results):
         return None
     return [_picked(result, pool, first.dtype) for result in results]
+
+
+def _copies(op: str, feeds: Sequence[np.ndarray | None]) -> float:
+    """Return how many elements an operator that repeats its operand yields at least; asked before they are made."""
+    data, counts = (feeds[0], feeds[1]) if op in ("Expand", "Tile") else (None, None)
+    if data is None or counts is None:
+        return 0
+    return float(np.prod(counts, dtype=np.float64)) * (data.size if op == "Tile" else 1)
 
 
 def _picked(places: np.ndarray, pool: Sequence[Element], dtype: np.dtype) -> SymbolicTensor:
