@@ -94,6 +94,13 @@ def test_as_few_as_brute_force_finds_up_to_ten(case: tuple[Dag, frozenset[int]])
     assert len(groups) == fewest_by_brute_force(dag, accepted)
 
 
+def respelled(mod: tvm.IRModule) -> relax.Function:
+    """Return `main` in normal form, its extents as TVM spells them where it puts in symbols: 2 * n as n * 2."""
+    main = relax_glue.canonicalize(mod)["main"]
+    symbols = {symbol for param in main.params for symbol in relax.analysis.tir_vars_in_type(param.ty)}
+    return main.bind_symbolic_vars({symbol: tvm.tirx.Var(symbol.name, "int64") for symbol in symbols})
+
+
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(modules(max_operators=8))
 def test_a_glue_module_partitioned_and_put_back_is_the_same_function(case: Case) -> None:
@@ -104,5 +111,5 @@ def test_a_glue_module_partitioned_and_put_back_is_the_same_function(case: Case)
     back = inline(after)
     assert not region_functions(back)
     if len(region_functions(after)) == 1 and not relax_glue.explain(after).outside:
-        tvm.ir.assert_structural_equal(relax_glue.canonicalize(back), relax_glue.canonicalize(ready))
+        tvm.ir.assert_structural_equal(respelled(back), respelled(ready))
     check_equivalent(case.module, back, list(case.inputs), other_inputs=case.other_inputs)
