@@ -359,6 +359,20 @@ def test_a_report_of_a_partitioned_module_tells_its_regions() -> None:
         assert after.outside == before.outside
 
 
+def test_a_report_spells_extents_as_one_writes_them() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType([n, 4], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            both = builder.emit(relax.op.concat([x, x], axis=0))
+            result = builder.emit_output(relax.op.exp(both))
+        builder.emit_func_output(result)
+    (region,) = relax_glue.explain(builder.get()).regions
+    assert region.inputs == ["float32(n, 4)"]
+    assert region.outputs in (["float32(n * 2, 4)"], ["float32(2 * n, 4)"], ["float32(n + n, 4)"])
+
+
 def test_explain_ignores_that_full_offload_is_required() -> None:
     assert relax_glue.explain(lacking(), require_full_offload=True).outside
 
