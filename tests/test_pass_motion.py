@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import random
 
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from build_case import build
+from motion_case import DrawnCluster, check_random_clusters, nodes_of
 from pass_case import declines, fires, random_inputs
 from script_case import cut, script
 from tvm import relax
 
 import relax_glue
-from relax_glue.ir import read_block
 from relax_glue.movement import Permute, permute_keeps_order
 from relax_glue.passes import CancelPermuteDims, SinkPermuteDims
 from relax_glue.passes.axis_order import renamed
@@ -137,7 +135,7 @@ def test_parameters_over_several_axes_are_permuted_with_them():
     before = between(f"z = {line}")
     after = SINK(before)
     assert not permutes(after)
-    assert [n.array.shape for n in nodes(after) if n.op == "constant"] == [(3, 5)]
+    assert [n.array.shape for n in nodes_of(after) if n.op == "constant"] == [(3, 5)]
     check_many([Pair(before, after, [np.random.default_rng(0).normal(size=X).astype("float32")], exact=False)])
     # a mean over two axes is made in another order
     declines(SinkPermuteDims(soundness=[EXACT]), before)
@@ -176,7 +174,7 @@ def test_cancelling_does_not_part_a_layer_from_its_bias():
         return emit(relax.op.add(a, emit(relax.op.permute_dims(y, [0, 2, 1]))))
 
     after = CancelPermuteDims()(build(make, x=(2, 3, 4), y=(2, 3, 5), w=(4, 5)))
-    (moved,) = [n for n in nodes(after) if n.op == "relax.permute_dims"]
+    (moved,) = [n for n in nodes_of(after) if n.op == "relax.permute_dims"]
     assert moved.inputs[0].op == "relax.add"
 
 
@@ -198,7 +196,7 @@ def test_a_constant_of_lower_rank_is_lifted_at_the_left_and_permuted(sides):
     after = SINK(before)
     assert not permutes(after)
     check_many([Pair(before, after, random_inputs(before))])
-    constants = [n.array for n in nodes(after) if n.op == "constant"]
+    constants = [n.array for n in nodes_of(after) if n.op == "constant"]
     assert [c.shape for c in constants] == [(1, 3, 1, 5)]
 
 
@@ -355,45 +353,26 @@ def test_a_split_has_no_axes_to_rename_here():
 # -- random clusters -------------------------------------------------------------------------------------
 
 
-def nodes(mod: tvm.IRModule) -> list:
-    return [n for block in mod["main"].body.blocks for n in read_block(block)]
-
-
 def permutes(mod: tvm.IRModule) -> list[int]:
     """Return how many elements each permute moves, those that are reshapes left out."""
-    found = [n for n in nodes(mod) if n.op == "relax.permute_dims"]
+    found = [n for n in nodes_of(mod) if n.op == "relax.permute_dims"]
     moving = [n for n in found if not permute_keeps_order(n.view.axes, n.inputs[0].shape)]
     return [int(np.prod(n.value.shape)) for n in moving]
 
 
-class Drawn:
+class Drawn(DrawnCluster):
     """A random module over a few shapes, so that values meet, with more permutes than anything else."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.builder = relax.BlockBuilder()
+    def input_shapes(self) -> list[list[int]]:
         extents = [self.random.choice([1, 2, 3, 4]) for _ in range(self.random.choice([2, 3, 4]))]
-        self.params = [relax.Var(f"x{k}", relax.TensorType(extents, "float32")) for k in range(2)]
-        self.values: list[relax.Expr] = list(self.params)
-
-    def shape(self, value: relax.Expr) -> list[int]:
-        return [int(e) for e in value.ty.shape.values]
-
-    def module(self) -> tvm.IRModule:
-        with self.builder.function("main", self.params):
-            with self.builder.dataflow():
-                for _ in range(self.random.randint(4, 12)):
-                    self.values.append(self.builder.emit(self.call()))
-                result = self.builder.emit_output(relax.Tuple([self.values[-1], self.random.choice(self.values[2:])]))
-            self.builder.emit_func_output(result)
-        return self.builder.get()
+        return [extents, extents]
 
     def call(self) -> relax.Expr:
         x = self.random.choice(self.values[-4:])
         shape = self.shape(x)
         if self.random.random() < 0.4:
             return relax.op.permute_dims(x, self.random.sample(range(len(shape)), len(shape)))
-        return self.random.choice([self.pair, self.constant, self.single])(x, shape)
+        return self.random.choice([self.pair, self.with_constant, self.single])(x, shape)
 
     def pair(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
         if self.random.random() < 0.4:
@@ -406,11 +385,8 @@ class Drawn:
     def broadcasts(self, own: list[int], shape: list[int]) -> bool:
         return len(own) <= len(shape) and all(a in (1, b) for a, b in zip(own[::-1], shape[::-1], strict=False))
 
-    def constant(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
-        own = shape[self.random.randrange(len(shape)) :]
-        own = [e if self.random.random() < 0.6 else 1 for e in own]
-        c = relax.const(np.arange(np.prod(own), dtype="float32").reshape(own))
-        return relax.op.subtract(*self.random.sample([x, c], 2))
+    def with_constant(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
+        return relax.op.subtract(*self.random.sample([x, self.constant(shape)], 2))
 
     def single(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
         rank = len(shape)
@@ -435,21 +411,7 @@ class Drawn:
 
 
 def test_random_clusters_stay_exact_and_never_cost_more():
-    pairs = []
-    moved = 0
-    for seed in range(120):
-        before = Drawn(seed).module()
-        after = SINK(before)
-        relax.analysis.well_formed(after)
-        tvm.ir.assert_structural_equal(SINK(after), after)
-        assert sum(permutes(after)) <= sum(permutes(before)) and len(permutes(after)) <= len(permutes(before))
-        moved += not tvm_ffi.structural_equal(before, after)
-        inputs = [np.random.default_rng(seed).normal(size=[int(e) for e in p.ty.shape.values]).astype("float32")
-                  for p in before["main"].params]  # fmt: skip
-        pairs.append(Pair(before, after, inputs))
-    assert moved > 40
-    for first in range(0, len(pairs), 30):
-        check_many(pairs[first : first + 30])
+    assert check_random_clusters(Drawn, SINK, lambda mod: [sum(permutes(mod)), len(permutes(mod))]) > 40
 
 
 def test_a_split_that_is_a_result_as_a_whole_stays_where_it_is():

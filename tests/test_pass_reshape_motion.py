@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from build_case import build
+from motion_case import DrawnCluster, check_random_clusters, nodes_of
 from pass_case import declines, fires
 from script_case import cut, script
 from tvm import relax
 
 import relax_glue
-from relax_glue.ir import read_block
 from relax_glue.movement import Reshape
 from relax_glue.passes import MoveReshapes
 from relax_glue.passes.regroup import Regroup, regrouped
@@ -32,8 +29,7 @@ def between(*lines: str, x=X, flat: str = FLAT, back: str = BACK, **params) -> t
 
 
 def reshapes(mod: tvm.IRModule) -> int:
-    nodes = [n for block in mod["main"].body.blocks for n in read_block(block)]
-    return sum(isinstance(n.view, Reshape) for n in nodes)
+    return sum(isinstance(n.view, Reshape) for n in nodes_of(mod))
 
 
 # -- each operator that follows --------------------------------------------------------------------------
@@ -241,36 +237,20 @@ def test_it_is_on_by_default():
 # -- random clusters -------------------------------------------------------------------------------------
 
 
-class Drawn:
+class Drawn(DrawnCluster):
     """A random module over the ways to group twenty-four elements, with more reshapes than anything else."""
 
     SHAPES = ((24,), (2, 12), (2, 3, 4), (6, 4), (1, 6, 4), (2, 3, 2, 2), (24, 1), (2, 1, 12))
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.builder = relax.BlockBuilder()
-        shapes = [self.random.choice(self.SHAPES) for _ in range(2)]
-        self.params = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
-        self.values: list[relax.Expr] = list(self.params)
-
-    def shape(self, value: relax.Expr) -> list[int]:
-        return [int(e) for e in value.ty.shape.values]
-
-    def module(self) -> tvm.IRModule:
-        with self.builder.function("main", self.params):
-            with self.builder.dataflow():
-                for _ in range(self.random.randint(4, 12)):
-                    self.values.append(self.builder.emit(self.call()))
-                result = self.builder.emit_output(relax.Tuple([self.values[-1], self.random.choice(self.values[2:])]))
-            self.builder.emit_func_output(result)
-        return self.builder.get()
+    def input_shapes(self) -> list[tuple[int, ...]]:
+        return [self.random.choice(self.SHAPES) for _ in range(2)]
 
     def call(self) -> relax.Expr:
         x = self.random.choice(self.values[-4:])
         shape = self.shape(x)
         if self.random.random() < 0.45 and np.prod(shape) == 24:
             return relax.op.reshape(x, self.random.choice(self.SHAPES))
-        return self.random.choice([self.pair, self.constant, self.single])(x, shape)
+        return self.random.choice([self.pair, self.with_constant, self.single])(x, shape)
 
     def pair(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
         same = self.random.choice([v for v in self.values if self.shape(v) == shape])
@@ -278,10 +258,8 @@ class Drawn:
             return relax.op.concat([x, same], self.random.randrange(len(shape)))
         return self.random.choice([relax.op.add, relax.op.subtract, relax.op.maximum])(x, same)
 
-    def constant(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
-        own = shape[self.random.randrange(len(shape)) :]
-        own = [e if self.random.random() < 0.6 else 1 for e in own]
-        return relax.op.subtract(x, relax.const(np.arange(np.prod(own), dtype="float32").reshape(own)))
+    def with_constant(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
+        return relax.op.subtract(x, self.constant(shape))
 
     def single(self, x: relax.Expr, shape: list[int]) -> relax.Expr:
         rank = len(shape)
@@ -304,18 +282,4 @@ class Drawn:
 
 
 def test_random_clusters_stay_exact_and_never_have_more():
-    pairs, moved = [], 0
-    for seed in range(120):
-        before = Drawn(seed).module()
-        after = MOVE(before)
-        relax.analysis.well_formed(after)
-        tvm.ir.assert_structural_equal(MOVE(after), after)
-        moved += not tvm_ffi.structural_equal(before, after)
-        inputs = [
-            np.random.default_rng(seed).normal(size=[int(e) for e in p.ty.shape.values]).astype("float32")
-            for p in before["main"].params
-        ]
-        pairs.append(Pair(before, after, inputs))
-    assert moved > 20
-    for first in range(0, len(pairs), 30):
-        check_many(pairs[first : first + 30])
+    assert check_random_clusters(Drawn, MOVE, lambda mod: [reshapes(mod)]) > 20
