@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.ir import Extent, Graph, Node, Value
+from relax_glue.ir.order import by_dependency
 from relax_glue.movement import Permute, compose_permutes, inverse, permute_keeps_order
 
 from .axis_norms import NORMS, may_stand
@@ -192,7 +193,7 @@ def clusters(graph: Graph, exact: bool) -> list[Cluster]:
     """Return the clusters of a graph that a permute touches, each with its edges found."""
     if not any(isinstance(node.view, Permute) for node in graph):
         return []
-    nodes = _by_dependency(graph)
+    nodes = by_dependency(list(graph))
     several = (node for node in nodes if rank_of(node) > 1 and not _is_whole(node, graph))
     operands = {node: found for node in several if (found := following(node, exact))}
     root: dict[Node, Node] = {node: node for node in operands}
@@ -219,15 +220,3 @@ def _is_whole(node: Node, graph: Graph) -> bool:
 
 def _touches_permute(node: Node) -> bool:
     return any(isinstance(n.view, Permute) for n in (*(v.node for v in node.inputs), *node.users))
-
-
-def _by_dependency(graph: Graph) -> list[Node]:
-    """Return the nodes, each after those that it uses."""
-    waiting = {node: len({v.node for v in node.inputs}) for node in graph}
-    ready = [node for node, count in waiting.items() if not count]
-    for node in ready:
-        for user in node.users:
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    return ready

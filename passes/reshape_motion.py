@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import tvm
 
 from relax_glue.ir import Extent, Graph, Node, Value, same, same_shape
+from relax_glue.ir.order import by_dependency
 from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, Reshape
 from relax_glue.rewrite import EXACT, RewriteStats
@@ -54,7 +55,7 @@ class _Cluster:
         self.graph = graph
         self.regroup = regroup
         self.operands = nodes
-        self.nodes = _in_order(nodes)
+        self.nodes = by_dependency(nodes)
 
     def holds(self, value: Value) -> bool:
         """Return whether a value is made inside and has its axes regrouped with it."""
@@ -170,19 +171,6 @@ def _axes(regroup: Regroup) -> list[int]:
 def _values(node: Node) -> Sequence[Value]:
     shape = node.shape_of(None)
     return [node.value] if shape is not None else [Value(node, k) for k in range(len(node.ty.fields))]
-
-
-def _in_order(nodes: dict[Node, tuple[int, ...]]) -> list[Node]:
-    """Return the nodes of a cluster, each after those that it uses."""
-    waiting = {node: len({v.node for v in node.inputs} & nodes.keys()) for node in nodes}
-    ready = [node for node, count in waiting.items() if not count]
-    for node in ready:
-        for user in node.users:
-            if user in waiting:
-                waiting[user] -= 1
-                if not waiting[user]:
-                    ready.append(user)
-    return ready
 
 
 def _followers_of(node: Node) -> list[Node]:

@@ -23,6 +23,7 @@ from tvm.sym import Analyzer, ConstIntBound
 from relax_glue.evaluate.extents import ExtentArithmetic
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.blocks import branches_of, is_closed, rebranched
+from relax_glue.ir.bounds import LOWER_BOUND, UPPER_BOUND, attribute_bounds
 from relax_glue.ir.dataflow import open_dataflow_blocks
 from relax_glue.ir.rename import rename
 from relax_glue.rewrite import EXACT
@@ -57,11 +58,6 @@ DROP_GUARD = Transform(
 Condition = Any  # a bool where it is known, what it is of the symbols, or None where it is not known
 
 
-def _bounds(func: relax.Function, attribute: str) -> dict[str, int]:
-    declared = func.attrs[attribute] if func.attrs is not None and attribute in func.attrs else {}
-    return {str(name): int(value) for name, value in declared.items()}
-
-
 class _Resolver:
     """Resolves the branches of one function.
 
@@ -81,11 +77,11 @@ class _Resolver:
         self.assumed: dict[relax.Expr, bool] = {}
         self.arithmetic = ExtentArithmetic(self.bound)
         self.facts = Analyzer()
-        lower, upper = (_bounds(func, f"tir_var_{side}_bound") for side in ("lower", "upper"))
+        bounds = attribute_bounds(func)
         for param in func.params:
             for symbol in definable_tir_vars_in_type(param.ty):
-                least = max(0, lower.get(symbol.name, 0))
-                most = upper.get(symbol.name, ConstIntBound.POS_INF)
+                least = max(0, bounds[LOWER_BOUND].get(symbol.name, 0))
+                most = bounds[UPPER_BOUND].get(symbol.name, ConstIntBound.POS_INF)
                 self.facts.update(symbol, ConstIntBound(least, most), override=True)
 
     # -- walking -----------------------------------------------------------------------------------------

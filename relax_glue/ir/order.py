@@ -1,10 +1,13 @@
-"""Dependencies that no operand shows: a symbolic extent must be defined before it is used.
+"""In which order nodes can stand: after their operands, and after what defines their symbolic extents.
 
+The second is a dependency that no operand shows.
 `y = match_cast(x, Tensor((m, 8)))` defines m. A later call whose type or shape operand mentions m depends on
 that binding although y is not among its operands (apache/tvm issue 20195).
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import tvm
 from tvm import relax, tirx
@@ -20,6 +23,21 @@ def symbols_of(node: Node) -> set[tirx.Var]:
         for arg in getattr(node.expr, "args", ()):
             found |= _symbols_in(arg)
     return found
+
+
+def by_dependency(nodes: Collection[Node]) -> list[Node]:
+    """Return nodes, each after those of them that it uses."""
+    members = set(nodes)
+    waiting = {node: len({v.node for v in node.inputs} & members) for node in nodes}
+    ready = [node for node, count in waiting.items() if not count]
+    for node in ready:
+        for user in node.users:
+            if user not in waiting:
+                continue
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    return ready
 
 
 def _symbols_in(arg: relax.Expr) -> set[tirx.Var]:

@@ -21,10 +21,11 @@ import tvm
 from tvm import relax
 
 from ..errors import EngineWarning, PlanError
+from ..ir.bounds import attribute_bounds
 from .container import pack, unpack
 from .options import BuildOptions
 from .plain import lift_constants
-from .profiles import Profile, attribute_bounds, resolve
+from .profiles import Profile, resolve
 from .signature import ShapeSpec, TensorSpec, signature_of, values_of
 
 

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from tvm import relax
 
 from ..errors import BuildError
-
-LOWER_BOUND = "tir_var_lower_bound"
-UPPER_BOUND = "tir_var_upper_bound"
+from ..ir.bounds import LOWER_BOUND, UPPER_BOUND, attribute_bounds
 
 
 class Range(NamedTuple):
@@ -116,15 +114,6 @@ def _read_profile(given: Any) -> Profile:
     if not isinstance(given, Mapping):
         raise ValueError(f"profiles holds {given!r}: give ranges by variable, such as {{'n': (1, 4, 16)}}")
     return Profile.of(given)
-
-
-def attribute_bounds(function: relax.Function) -> dict[str, dict[str, int]]:
-    """Return the bounds that a function's attributes give its variables: for each attribute, the bounds by name."""
-    attrs = function.attrs or {}
-    return {
-        attribute: {str(name): int(bound) for name, bound in (attrs.get(attribute) or {}).items()}
-        for attribute in (LOWER_BOUND, UPPER_BOUND)
-    }
 
 
 def with_bounds(function: relax.Function, callers: Iterable[relax.Function]) -> relax.Function:

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.errors import InputShapeError
+from relax_glue.ir.bounds import LOWER_BOUND, UPPER_BOUND, attribute_bounds
 
 from .checks import EntryChecks, symbols_of
 
@@ -96,12 +97,12 @@ def with_ranges(mod: tvm.IRModule, given: Ranges | None) -> tvm.IRModule:
         return mod
     main = _main(mod)
     ranges = checked_ranges(given, [symbol.name for symbol in symbols_of(main.params)])
-    for side, bounds in (
-        ("lower", {name: least for name, (least, _) in ranges.items()}),
-        ("upper", {name: most for name, (_, most) in ranges.items() if most is not None}),
+    for attribute, bounds in (
+        (LOWER_BOUND, {name: least for name, (least, _) in ranges.items()}),
+        (UPPER_BOUND, {name: most for name, (_, most) in ranges.items() if most is not None}),
     ):
         if bounds:
-            main = main.with_attr(f"tir_var_{side}_bound", {k: tvm.tirx.IntImm("int64", v) for k, v in bounds.items()})
+            main = main.with_attr(attribute, {k: tvm.tirx.IntImm("int64", v) for k, v in bounds.items()})
     return _with_main(mod, _checking(main, ranges))
 
 
@@ -110,10 +111,8 @@ def check_bounds(mod: tvm.IRModule) -> tvm.IRModule:
     them; TVM plans memory by the upper ones, and an exported program is not defined outside of either.
     """
     main = _main(mod)
-    least, most = (
-        {str(name): int(value) for name, value in (main.attrs or {}).get(f"tir_var_{side}_bound", {}).items()}
-        for side in ("lower", "upper")
-    )
+    bounds = attribute_bounds(main)
+    least, most = bounds[LOWER_BOUND], bounds[UPPER_BOUND]
     return _with_main(mod, _checking(main, {name: (least.get(name, 0), most.get(name)) for name in {**least, **most}}))
 
 
