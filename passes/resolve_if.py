@@ -11,7 +11,7 @@ For the guard of an empty tensor see `empty_guard`. (Issue: a YOLOv5 that was tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from tvm.relax.analysis import BaseCheckResult, definable_tir_vars_in_type, type_base_check
 from tvm.sym import Analyzer, ConstIntBound
 
+from relax_glue.errors import UnknownNameError
 from relax_glue.evaluate.extents import ExtentArithmetic
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.blocks import branches_of, is_closed, rebranched
@@ -28,6 +29,7 @@ from relax_glue.ir.dataflow import open_dataflow_blocks
 from relax_glue.ir.rename import rename
 from relax_glue.rewrite import EXACT
 from relax_glue.transform import Transform
+from relax_glue.validate import as_names
 
 from .empty_guard import equally_empty, is_total
 
@@ -69,12 +71,15 @@ class _Resolver:
         What the variables of resolved branches are now.
     assumed : dict
         The truth of the conditions of the branches around, by their variables.
+    left_out : frozenset of str
+        What is not to be done: the names of transforms.
     """
 
-    def __init__(self, func: relax.Function) -> None:
+    def __init__(self, func: relax.Function, left_out: frozenset[str] = frozenset()) -> None:
         self.bound: dict[relax.Var, relax.Expr] = {}
         self.names: dict[relax.Expr, relax.Expr] = {}
         self.assumed: dict[relax.Expr, bool] = {}
+        self.left_out = left_out
         self.arithmetic = ExtentArithmetic(self.bound)
         self.facts = Analyzer()
         bounds = attribute_bounds(func)
@@ -125,7 +130,7 @@ class _Resolver:
         if isinstance(binding, relax.MatchCast) or not isinstance(value, (relax.If, relax.Function)):
             return binding
         if isinstance(value, relax.Function):
-            new: relax.Expr = resolve(value)
+            new: relax.Expr = resolve(value, self.left_out)
             return binding if new.same_as(value) else relax.VarBinding(binding.var, new, binding.span)
         condition = self._condition(value.cond)
         taken = self._taken(value, condition)
@@ -194,9 +199,8 @@ class _Resolver:
             cond = self.bound[cond]
         return cond
 
-    @staticmethod
-    def _taken(value: relax.If, condition: Condition) -> relax.SeqExpr | None:
-        if not isinstance(condition, bool):
+    def _taken(self, value: relax.If, condition: Condition) -> relax.SeqExpr | None:
+        if not isinstance(condition, bool) or RESOLVE.name in self.left_out:
             return None
         return value.true_branch if condition else value.false_branch
 
@@ -218,7 +222,7 @@ class _Resolver:
 
     def _guarded(self, condition: Condition, branches: Sequence[relax.SeqExpr]) -> relax.SeqExpr | None:
         """Return the branch that does for both where the other is for empty tensors only."""
-        if not isinstance(condition, tvm.ir.Expr):
+        if not isinstance(condition, tvm.ir.Expr) or DROP_GUARD.name in self.left_out:
             return None
         for for_empty, other, holds in ((branches[0], branches[1], True), (branches[1], branches[0], False)):
             with self.facts.constraint_scope(self._fact(condition, holds)):
@@ -261,13 +265,16 @@ def _checks_nothing(cast: relax.MatchCast) -> bool:
     return bool(type_base_check(cast.ty, cast.value.ty) == BaseCheckResult.PASS)
 
 
-def resolve(func: relax.Function) -> relax.Function:
-    """Return a function with every `If` resolved that can be; `func` itself where there is none."""
+def resolve(func: relax.Function, left_out: frozenset[str] = frozenset()) -> relax.Function:
+    """Return a function with every `If` resolved that can be; `func` itself where there is none.
+
+    `left_out` names what is not to be done: RESOLVE, DROP_GUARD.
+    """
     if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
         return func
     if all(isinstance(block, relax.DataflowBlock) for block in func.body.blocks):
         return func  # a dataflow block holds no branches
-    resolver = _Resolver(func)
+    resolver = _Resolver(func, left_out)
     body = resolver.sequence(func.body)
     if body.same_as(func.body):
         return func
@@ -276,8 +283,13 @@ def resolve(func: relax.Function) -> relax.Function:
     return map_blocks(open_dataflow_blocks(new), lambda block: write_block(read_block(block)))
 
 
-def ResolveIf() -> tvm.transform.Pass:
+def ResolveIf(*, exclude: Iterable[str] = ()) -> tvm.transform.Pass:
     """Take the branch of every `If` whose condition is known, and drop guards of empty tensors that guard nothing.
+
+    Parameters
+    ----------
+    exclude : iterable of str
+        What to leave out: "resolve-if" or "drop-empty-guard".
 
     Returns
     -------
@@ -285,27 +297,39 @@ def ResolveIf() -> tvm.transform.Pass:
         Works on every open Relax function; the module given to it never changes. It reads conditions through shape
         arithmetic, so it does not need to run after `FoldShapes`; a condition computed from constants of other kinds
         is known once `FoldConstants` has run.
+
+    Raises
+    ------
+    UnknownNameError
+        `exclude` names something else.
     """
+    left_out = frozenset(as_names("exclude", exclude))
+    for unknown in sorted(left_out - {RESOLVE.name, DROP_GUARD.name}):
+        raise UnknownNameError(
+            f"ResolveIf does nothing named {unknown!r} to exclude; it has: {RESOLVE.name}, {DROP_GUARD.name}"
+        )
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        return map_functions(mod, lambda _, func: resolve(func))
+        return map_functions(mod, lambda _, func: resolve(func, left_out))
 
     return tvm.transform.module_pass(run, opt_level=0, name="relax_glue.ResolveIf")
 
 
-def until_branches_are_resolved(fold: tvm.transform.Pass) -> tvm.transform.Pass:
+def until_branches_are_resolved(fold: tvm.transform.Pass, resolver: tvm.transform.Pass) -> tvm.transform.Pass:
     """Make a pass that folds, resolves branches, and goes on while there are such.
 
     Parameters
     ----------
     fold : tvm.transform.Pass
         What makes conditions known, and the extents of what a branch gives.
+    resolver : tvm.transform.Pass
+        A `ResolveIf`.
     """
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         while True:
             mod = fold(mod)
-            resolved = ResolveIf()(mod)
+            resolved = resolver(mod)
             if resolved.same_as(mod):
                 return mod
             mod = resolved

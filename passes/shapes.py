@@ -16,10 +16,11 @@ from tvm import relax
 from relax_glue.ir import Extent, Graph, Node, Value, checks_nothing, extents, is_static
 from relax_glue.ir.write import call_with
 from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
+from relax_glue.validate import as_names
 
 from .base import rule_pass
 from .constants import fold_constants
-from .symbols import until_symbols_are_bound
+from .symbols import BIND, until_symbols_are_bound
 
 # Operators that take a shape as an operand.
 SHAPE_TAKERS = (
@@ -166,10 +167,17 @@ def FoldShapes(*, exclude: Iterable[str] = (), stats: RewriteStats | None = None
     Parameters
     ----------
     exclude : iterable of str
-        Names of rules to leave out.
+        Names of rules to leave out, or "bind-known-symbols".
     stats : RewriteStats, optional
         Where to count what the rules do.
+
+    Raises
+    ------
+    UnknownNameError
+        `exclude` names something else.
     """
     # shape arithmetic is constant arithmetic between the two ends
     rules = RULES + RuleSet.of(fold_constants(integers_only=True))
-    return until_symbols_are_bound(rule_pass("FoldShapes", rules, exclude, stats))
+    left_out = as_names("exclude", exclude)
+    fold = rule_pass("FoldShapes", rules, [name for name in left_out if name != BIND.name], stats)
+    return fold if BIND.name in left_out else until_symbols_are_bound(fold)

@@ -16,11 +16,11 @@ from .partition import PartitionOptions, Predicate, partition_with_report
 from .pipeline import check_rules, left_out, pipeline_passes
 from .region_function import region_functions
 from .report import Report
-from .rewrite import DEFAULT_SOUNDNESS, RewriteStats, Rule
+from .rewrite import DEFAULT_SOUNDNESS, RewriteStats, Rule, check_soundness
 from .rule_report import rule_reports
 from .trace import RewriteLog
 from .transform import Transform
-from .validate import check_module
+from .validate import as_names, check_module
 
 if TYPE_CHECKING:
     from .tensorrt import BuildOptions
@@ -184,6 +184,8 @@ def explain(
         As in `canonicalize` and `partition`; or `rules` names neither a rule nor a pass made of rules.
     """
     options = PartitionOptions.of({**partition_options, "require_full_offload": False})
+    disable, enable = as_names("disable", disable), as_names("enable", enable)  # read twice, which an iterator is not
+    soundness = check_soundness(soundness)
     asked = check_rules(rules)
     log = RewriteLog(r.name for family in asked.values() for r in family) if asked else None
     steps = pipeline_passes(disable, soundness, RewriteStats(log=log), enable)

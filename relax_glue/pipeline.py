@@ -219,19 +219,29 @@ def left_out(disable: Collection[str], soundness: Iterable[str], enable: Collect
 def check_disabled(disable: Iterable[str]) -> frozenset[str]:
     """Return the names of passes and rules to leave out.
 
+    A pass of which nothing is left is among them.
+
     Raises
     ------
     UnknownNameError
-        A name is neither a pass nor a rule.
+        A name is neither a pass nor a rule, nor what docs/rules.md calls something else that a pass does.
     """
     names = frozenset(as_names("disable", disable))
-    passes = sorted({name for step in PIPELINE for name in step.passes})
-    for unknown in sorted(names - set(passes) - set(rule_names())):
+    parts = {name: _parts(name) for step in PIPELINE for name in step.passes}
+    known = frozenset(parts).union(*parts.values())
+    for unknown in sorted(names - known):
+        near = get_close_matches(unknown, known)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         raise UnknownNameError(
-            f"disable names {unknown!r}, which is neither a pass ({', '.join(passes)}) nor a rule; "
+            f"disable names {unknown!r}, which is neither a pass ({', '.join(sorted(parts))}) nor a rule; {hint}"
             "relax_glue.pipeline.rule_names() lists the rules"
         )
-    return names
+    return names | {name for name, found in parts.items() if found <= names}
+
+
+def _parts(name: str) -> frozenset[str]:
+    """Return the names of the rules of a pass, and of what else it does."""
+    return frozenset(part.name for part in (*FAMILIES.get(name, ()), *TRANSFORMS.get(name, ())))
 
 
 def check_enabled(enable: Iterable[str]) -> frozenset[str]:
@@ -296,13 +306,14 @@ def _folding_pass(
 ) -> tvm.transform.Pass:
     """Make the pass that folds shapes and constants, and resolves branches, until nothing changes."""
     families = [name for name in kept if name in FAMILIES]
+    resolve = ResolveIf(exclude=_parts("ResolveIf").intersection(unwanted))
     if not families:
-        return ResolveIf()
+        return resolve
     rules = reduce(add, [_rules(name, unwanted, soundness) for name in families])
     made = rule_pass("+".join(families), rules, stats=stats, soundness=soundness)
-    if "FoldShapes" in families:
+    if "FoldShapes" in families and symbols.BIND.name not in unwanted:
         made = until_symbols_are_bound(made)
-    return until_branches_are_resolved(made) if "ResolveIf" in kept else made
+    return until_branches_are_resolved(made, resolve) if "ResolveIf" in kept else made
 
 
 def _rules(name: str, unwanted: Collection[str], soundness: Sequence[str]) -> RuleSet:

@@ -20,7 +20,7 @@ from tvm.script import relax as R
 import relax_glue
 from relax_glue import Report, passes
 from relax_glue.errors import InvalidModuleError, RelaxGlueError, UnknownNameError
-from relax_glue.pipeline import FAMILIES, PIPELINE, rule_names
+from relax_glue.pipeline import FAMILIES, PIPELINE, TRANSFORMS, check_disabled, rule_names
 from relax_glue.region_function import region_functions
 from relax_glue.rewrite import EXACT, NAN_SENSITIVE, RewriteStats
 from relax_glue.testing import check_equivalent
@@ -228,6 +228,26 @@ def test_a_pass_or_a_rule_can_be_disabled(name: str) -> None:
     for disable in (name, [name]):
         assert "relax.nn.batch_norm" in ops(relax_glue.canonicalize(model(), disable=disable))
     assert "relax.nn.batch_norm" not in ops(relax_glue.canonicalize(model(), disable=["CanonicalizeTake"]))
+
+
+@pytest.mark.parametrize("part, whole", [(t.name, name) for name, found in TRANSFORMS.items() for t in found])
+def test_what_is_no_rule_can_be_disabled_by_its_name(part: str, whole: str) -> None:
+    mod = build(lambda emit, x: op.permute_dims(emit(op.exp(emit(op.permute_dims(x))))), x=(2, 3))
+    for named in ({part}, {whole}):
+        assert len(ops(relax_glue.canonicalize(mod, disable=named))) == (3 if whole == "CancelPermuteDims" else 1)
+    alone = len(TRANSFORMS[whole]) == 1 and whole not in FAMILIES
+    assert (whole in check_disabled(part)) == alone
+
+
+def test_a_pass_of_which_every_part_is_disabled_does_not_run() -> None:
+    for name, rules in FAMILIES.items():
+        parts = [part.name for part in (*rules, *TRANSFORMS.get(name, ()))]
+        assert name in check_disabled(parts) and name not in check_disabled(parts[1:])
+
+
+def test_a_name_to_disable_that_is_nearly_right_is_told() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'cancel-permute-dims'"):
+        relax_glue.optimize(model(), disable="cancel-permutedims")
 
 
 def test_everything_can_be_disabled() -> None:

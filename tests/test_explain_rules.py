@@ -92,6 +92,17 @@ def test_what_is_asked_for_is_not_left_out() -> None:
     assert not [r for r in found if "left out" in r.verdict]
 
 
+def test_options_may_be_iterators() -> None:
+    def verdict(rule: str, **options: list[str]) -> str:
+        lists = report_of(Sliced, rule, **options)
+        assert report_of(Sliced, rule, **{name: iter(given) for name, given in options.items()}) == lists
+        return lists.verdict
+
+    assert verdict(SLICE, disable=[SLICE]) == "left out: it is disabled"
+    assert "not asked for" in verdict("batch-norm-to-scale", soundness=["exact"])
+    assert "left out" not in verdict("sink-permute-dims", enable=["SinkPermuteDims"])
+
+
 def test_no_rule_runs_on_a_module_that_is_partitioned() -> None:
     found = report_of(relax_glue.optimize(Sliced), SLICE)
     assert found.verdict == "left out: the module is partitioned already"

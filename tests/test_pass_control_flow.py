@@ -12,8 +12,11 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import relax_glue
+from relax_glue import canonicalize
+from relax_glue.errors import UnknownNameError
 from relax_glue.inline import inline
 from relax_glue.passes import ConvertToDataflow, ResolveIf
+from relax_glue.passes.resolve_if import DROP_GUARD, RESOLVE
 from relax_glue.testing import Pair, check_equivalent, check_many, evaluate
 
 F2 = relax.TensorType(ndim=2, dtype="float32")
@@ -374,6 +377,19 @@ def scaled(bb: relax.BlockBuilder, a: relax.Var) -> relax.Var:
 def test_the_guard_of_what_is_defined_on_nothing_goes(spelling: str, rows: int) -> None:
     x = np.random.default_rng(rows).normal(size=(rows, 4)).astype("float32")
     resolved(guard(spelling, scaled), x)
+
+
+def test_each_half_of_the_pass_can_be_left_out() -> None:
+    known, guarded = guard("numel ==", scaled, shape=(3, 4)), guard("numel ==", scaled)
+    for mod, needed, idle in ((known, RESOLVE, DROP_GUARD), (guarded, DROP_GUARD, RESOLVE)):
+        for make in (
+            lambda name, mod=mod: ResolveIf(exclude=[name])(mod),
+            lambda name, mod=mod: canonicalize(mod, disable=[name]),
+        ):
+            assert ifs(make(needed.name)) == 1
+            assert ifs(make(idle.name)) == 0
+    with pytest.raises(UnknownNameError, match="ResolveIf does nothing named 'resolve'.*resolve-if, drop-empty-guard"):
+        ResolveIf(exclude="resolve")
 
 
 @pytest.mark.parametrize("reduce", [op.max, op.mean, op.sum, op.prod], ids=["max", "mean", "sum", "prod"])

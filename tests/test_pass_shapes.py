@@ -75,6 +75,18 @@ def test_the_shape_arithmetic_of_an_importer_folds_to_one_reshape() -> None:
     check_equivalent(before, after, [np.arange(24, dtype="float32").reshape(2, 3, 4)])
 
 
+def test_symbols_stay_where_their_binding_is_left_out() -> None:
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        return op.exp(by_tensor(emit, x, 2, 6))
+
+    before = build(make, x=(3, 4))
+    name = "bind-known-symbols"
+    for after in (FoldShapes()(before), relax_glue.canonicalize(before)):
+        tvm.ir.assert_structural_equal(after["main"].ret_ty, relax.TensorType([2, 6], "float32"))
+    for kept in (FoldShapes(exclude=name)(before), relax_glue.canonicalize(before, disable=name)):
+        assert kept["main"].ret_ty.shape is None  # a symbol of a cast within
+
+
 def test_only_the_extents_asked_for_reach_the_slice() -> None:
     # OnnxSlim issue 38 (bugs.md B79): shape_of(x)[2:4] are two ends, not four
     def make(emit: Any, x: relax.Expr, y: relax.Expr) -> relax.Expr:
