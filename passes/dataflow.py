@@ -16,7 +16,7 @@ from relax_glue.transform import Transform
 
 OPEN = Transform(
     name="open-dataflow-blocks",
-    equation="pure bindings outside a dataflow block -> the same in a dataflow block, branches of If included",
+    equation="pure bindings outside a dataflow block -> the same in one, in branches and local functions too",
     guards=(
         "an impure call stays where it is, in its order",
         "a function with the attribute Codegen, Composite or Primitive belongs to a backend",
@@ -38,7 +38,7 @@ def _is_to_be_written(binding: relax.Binding) -> bool:
 
 
 def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
-    """Put pure bindings that stand in no dataflow block into blocks, branches of `If` included.
+    """Put pure bindings that stand in no dataflow block into blocks, in branches of `If` and local functions too.
 
     Parameters
     ----------

@@ -10,8 +10,12 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+import relax_glue
 from relax_glue.errors import InvalidModuleError, RewriteError
 from relax_glue.ir import Value, map_blocks, map_functions, read_block, same, same_shape, write_block
+from relax_glue.passes import ConvertToDataflow
+from relax_glue.region_function import region_functions
+from relax_glue.testing import check_equivalent
 
 
 def rewritten(mod: tvm.IRModule) -> tvm.IRModule:
@@ -101,6 +105,71 @@ def test_match_cast_stays_before_what_uses_its_symbols() -> None:
             return v
 
     tvm.ir.assert_structural_equal(rewritten(Mod), Mod)
+
+
+@I.ir_module
+class Callables:
+    """A function that a variable holds: one of the block, one that another variable names, and a parameter."""
+
+    @R.function
+    def main(
+        x: R.Tensor((4,), "float32"), f: R.Callable((R.Tensor((4,), "float32"),), R.Tensor((4,), "float32"), True)
+    ):
+        @R.function
+        def inner(y: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            z = R.reshape(R.reshape(y, (2, 2)), (4,))
+            return R.exp(z)
+
+        again = inner
+        a = again(x)
+        b = f(a)
+        return inner(b)
+
+
+def test_what_a_call_calls_is_an_operand_where_a_variable_holds_it() -> None:
+    mod = ConvertToDataflow()(Callables)
+    after = rewritten(mod)
+    relax.analysis.well_formed(after)
+    (block,) = after["main"].body.blocks
+    assert [type(b.value) for b in block.bindings] == [relax.Function, relax.Call, relax.Call, relax.Call]
+    calls = [read_block(block).outputs[0][1]]
+    while calls[-1].op == "call":
+        calls.append(calls[-1].node.inputs[0])
+    assert [[v.node.name for v in call.node.inputs] for call in calls] == [
+        ["b", "inner"],
+        ["a", "f"],
+        ["x", "inner"],
+        [],
+    ]
+    tvm.ir.assert_structural_equal(rewritten(after), after)
+
+
+def test_a_local_function_is_optimised_and_called() -> None:
+    for step in (relax_glue.canonicalize, relax_glue.optimize):
+        after = step(Callables)
+        relax.analysis.well_formed(after)
+        (local,) = [b.value for b in after["main"].body.blocks[0].bindings if isinstance(b.value, relax.Function)]
+        assert len(local.body.blocks[0].bindings) == 1  # the reshapes are gone
+
+
+def test_a_local_function_gives_the_same_numbers() -> None:
+    @I.ir_module
+    class Mod:
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), w: R.Tensor((2, 2), "float32")):
+            @R.function
+            def inner(y: R.Tensor((4,), "float32"), v: R.Tensor((2, 2), "float32")) -> R.Tensor((2, 2), "float32"):
+                z = R.reshape(y, (2, 2))
+                return R.permute_dims(R.exp(R.permute_dims(R.add(z, v))))
+
+            a = R.exp(x)
+            return R.negative(inner(a, w))
+
+    lift = relax.transform.LambdaLift()  # without it TVM compiles no local function
+    after = relax_glue.optimize(Mod)
+    assert len(region_functions(after)) == 3
+    x, w = (np.random.default_rng(n).normal(size=shape).astype("float32") for n, shape in enumerate([(4,), (2, 2)]))
+    check_equivalent(lift(Mod), lift(relax_glue.inline(after)), [x, w])
 
 
 def test_what_a_match_cast_casts_is_a_node_of_its_own() -> None:

@@ -88,17 +88,17 @@ def _renames(binding: relax.Binding) -> bool:
 
 
 def _block(block: relax.BindingBlock, rewrite: RewriteBlock) -> relax.BindingBlock:
-    if isinstance(block, relax.DataflowBlock):
-        return rewrite(block)
-    return _mapped(block, lambda binding: _binding(binding, rewrite))
+    inner = _mapped(block, lambda binding: _binding(binding, rewrite))
+    return rewrite(inner) if isinstance(inner, relax.DataflowBlock) else inner
 
 
 def _mapped(block: relax.BindingBlock, rewrite: Callable[[relax.Binding], relax.Binding]) -> relax.BindingBlock:
-    """Return a block that is no dataflow block with its bindings rewritten."""
+    """Return a block of the same kind with its bindings rewritten."""
     bindings = [rewrite(binding) for binding in block.bindings]
     if all(new.same_as(old) for new, old in zip(bindings, block.bindings, strict=True)):
         return block
-    return relax.BindingBlock(bindings, block.span)
+    kind = relax.DataflowBlock if isinstance(block, relax.DataflowBlock) else relax.BindingBlock
+    return kind(bindings, block.span)
 
 
 def _binding(binding: relax.Binding, rewrite: RewriteBlock) -> relax.Binding:
@@ -112,28 +112,40 @@ def _binding(binding: relax.Binding, rewrite: RewriteBlock) -> relax.Binding:
     return binding if new.same_as(value) else relax.VarBinding(binding.var, new, binding.span)
 
 
-def map_branches(func: relax.Function, rewrite: Callable[[relax.If], relax.If]) -> relax.Function:
-    """Return `func` with every `If` rewritten, those in branches before the `If` that holds them."""
+def map_branches(
+    func: relax.Function,
+    rewrite: Callable[[relax.If], relax.If],
+    local: Callable[[relax.Function], relax.Function] | None = None,
+) -> relax.Function:
+    """Return `func` with every `If` rewritten, those in branches before the `If` that holds them.
+
+    Those of local functions are, which stand in dataflow blocks too; then `local` rewrites the function itself.
+    """
     if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
         return func
-    body = _with_branches(func.body, rewrite)
+    body = _with_branches(func.body, rewrite, local)
     if body.same_as(func.body):
         return func
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
 
 
-def _with_branches(seq: relax.SeqExpr, rewrite: Callable[[relax.If], relax.If]) -> relax.SeqExpr:
+def _with_branches(
+    seq: relax.SeqExpr,
+    rewrite: Callable[[relax.If], relax.If],
+    local: Callable[[relax.Function], relax.Function] | None,
+) -> relax.SeqExpr:
     def binding(old: relax.Binding) -> relax.Binding:
         value = getattr(old, "value", None)
         if isinstance(value, relax.Function):
-            new = map_branches(value, rewrite)
+            new = map_branches(value, rewrite, local)
+            new = local(new) if local is not None else new
         elif isinstance(value, relax.If):
-            new = rewrite(rebranched(value, [_with_branches(b, rewrite) for b in branches_of(value)]))
+            new = rewrite(rebranched(value, [_with_branches(b, rewrite, local) for b in branches_of(value)]))
         else:
             return old
         return old if new.same_as(value) else relax.VarBinding(old.var, new, old.span)
 
-    blocks = [b if isinstance(b, relax.DataflowBlock) else _mapped(b, binding) for b in seq.blocks]
+    blocks = [_mapped(block, binding) for block in seq.blocks]
     if all(new.same_as(old) for new, old in zip(blocks, seq.blocks, strict=True)):
         return seq
     return typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)

@@ -16,7 +16,7 @@ from .rename import rename
 
 
 def open_dataflow_blocks(func: relax.Function, min_size: int = 1) -> relax.Function:
-    """Return `func` with its pure code in dataflow blocks, as few as there can be, in branches too.
+    """Return `func` with its pure code in dataflow blocks, as few as there can be, in branches and local functions too.
 
     Parameters
     ----------
@@ -25,14 +25,20 @@ def open_dataflow_blocks(func: relax.Function, min_size: int = 1) -> relax.Funct
     min_size : int
         The fewest bindings that get a block of their own; what stands beside a block joins it.
     """
-    if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
-        return func
 
     def convert(value: relax.If) -> relax.If:
         return rebranched(value, [_opened(branch, min_size) for branch in branches_of(value)])
 
-    inner = map_branches(func, convert)
-    body = _opened(inner.body, min_size)
+    def local(function: relax.Function) -> relax.Function:
+        return _with_opened_body(function, min_size)
+
+    return _with_opened_body(map_branches(func, convert, local), min_size)
+
+
+def _with_opened_body(func: relax.Function, min_size: int) -> relax.Function:
+    if is_closed(func) or not isinstance(func.body, relax.SeqExpr):
+        return func
+    body = _opened(func.body, min_size)
     if body.same_as(func.body):
         return func
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)

@@ -44,8 +44,11 @@ class _Reader:
         return found
 
     def operands(self, expr: relax.Expr, found: list[Value]) -> None:
-        """Append the values in `expr`, in the order in which `write.substitute` puts them back."""
-        for arg in expr.args if isinstance(expr, relax.Call) else (expr,):
+        """Append the values in `expr`, in the order in which `write.substitute` puts them back.
+
+        The function that a call calls is the last of them where a variable holds it: a local function, a parameter.
+        """
+        for arg in (*expr.args, expr.op) if isinstance(expr, relax.Call) else (expr,):
             self._operand(arg, found)
 
     def _operand(self, expr: relax.Expr, found: list[Value]) -> None:

@@ -32,23 +32,27 @@ def substitute(expr: relax.Expr, operands: Iterator[relax.Expr]) -> relax.Expr:
         whole = substitute(expr.tuple_value, operands)
         return expr if whole.same_as(expr.tuple_value) else relax.TupleGetItem(whole, expr.index)
     if isinstance(expr, relax.Call):
-        args = [substitute(arg, operands) for arg in expr.args]
-        return _call(expr, args, expr.ty) if _changed(expr.args, args) else expr
+        args, callee = _call_parts(expr, operands)
+        return _call(expr, args, callee, expr.ty) if _changed([*expr.args, expr.op], [*args, callee]) else expr
     return expr
+
+
+def _call_parts(call: relax.Call, operands: Iterator[relax.Expr]) -> tuple[list[relax.Expr], relax.Expr]:
+    """Put `operands` in the places of the values in a call; return its arguments, and what it calls."""
+    return [substitute(arg, operands) for arg in call.args], substitute(call.op, operands)
 
 
 def _changed(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
     return any(not a.same_as(b) for a, b in zip(old, new, strict=True))
 
 
-def _call(call: relax.Call, args: Sequence[relax.Expr], ty: relax.Type | None = None) -> relax.Call:
-    return relax.Call(call.op, args, call.attrs, call.ty_args, call.span, ty)
+def _call(call: relax.Call, args: Sequence[relax.Expr], callee: relax.Expr, ty: relax.Type | None = None) -> relax.Call:
+    return relax.Call(callee, args, call.attrs, call.ty_args, call.span, ty)
 
 
 def call_with(call: relax.Call, operands: Sequence[relax.Expr]) -> relax.Call:
     """Return a fresh, untyped call like `call` with other operands, in the order in which they were read."""
-    feed = iter(operands)
-    return _call(call, [substitute(arg, feed) for arg in call.args])
+    return _call(call, *_call_parts(call, iter(operands)))
 
 
 def _may_be_bound(var: relax.Var, value: Value) -> bool:
