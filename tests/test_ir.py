@@ -150,6 +150,8 @@ def test_a_local_function_is_optimised_and_called() -> None:
         relax.analysis.well_formed(after)
         (local,) = [b.value for b in after["main"].body.blocks[0].bindings if isinstance(b.value, relax.Function)]
         assert len(local.body.blocks[0].bindings) == 1  # the reshapes are gone
+    reasons = [outside.reason for outside in relax_glue.explain(Callables).outside]
+    assert reasons == [f"TensorRT has no layer for a call to a function, {name}" for name in ("inner", "f", "inner")]
 
 
 def test_a_local_function_gives_the_same_numbers() -> None:

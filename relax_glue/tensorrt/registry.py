@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import tvm
 from tvm import relax
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class Registry:
 
     def accepts(self, call: relax.Call) -> Refusal | None:
         """Return None when TensorRT can express `call`, else why not."""
-        name = getattr(call.op, "name", None)
-        found = self.converters.get(name) if name else None
+        found = self.converters.get(call.op.name) if isinstance(call.op, tvm.ir.Op) else None
         if found is None:
             return _no_layer(call)
         said = found.accepts(call)
@@ -120,11 +120,14 @@ _PACKED_CALLS = ("relax.call_packed", "relax.call_pure_packed", "relax.call_dps_
 
 def _no_layer(call: relax.Call) -> Refusal:
     """Say why no converter is there for a call, and what can be done."""
-    name = getattr(call.op, "name", None)
-    if name is None:
-        callee = getattr(call.op, "name_hint", None) or getattr(call.op, "global_symbol", "a closure")
+    if not isinstance(call.op, tvm.ir.Op):
+        named = (
+            getattr(call.op, key, None) for key in ("name_hint", "global_symbol", "name")
+        )  # a variable has the last
+        callee = next(filter(None, named), "a closure")
         hint = "its own operators are offloaded by themselves; inline the function to join them with those around it"
         return Refusal(f"TensorRT has no layer for a call to a function, {callee}", hint)
+    name = call.op.name
     if name in _KERNEL_CALLS:
         kernel = getattr(call.args[0], "name_hint", call.args[0])
         hint = "optimise the model before its operators are legalised to kernels"
