@@ -121,9 +121,7 @@ _PACKED_CALLS = ("relax.call_packed", "relax.call_pure_packed", "relax.call_dps_
 def _no_layer(call: relax.Call) -> Refusal:
     """Say why no converter is there for a call, and what can be done."""
     if not isinstance(call.op, tvm.ir.Op):
-        named = (
-            getattr(call.op, key, None) for key in ("name_hint", "global_symbol", "name")
-        )  # a variable has the last
+        named = (getattr(call.op, key, None) for key in ("name_hint", "global_symbol", "name"))
         callee = next(filter(None, named), "a closure")
         hint = "its own operators are offloaded by themselves; inline the function to join them with those around it"
         return Refusal(f"TensorRT has no layer for a call to a function, {callee}", hint)
