@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -26,9 +25,10 @@ from relax_glue.movement import Pad, Slice
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from .base import family
+from .batch_norm import CONVOLUTIONS
+from .convolution import emit_convolution, plain, spatial_axes
 
 PAD = "relax.nn.pad"
-CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 AVERAGE_POOLS = ("relax.nn.avg_pool1d", "relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
 MAX_POOLS = ("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d")
 NO_VIEW = Decline("the widths, the mode or the shape are not known")
@@ -81,13 +81,6 @@ def pad_to_slice(node: Node, graph: Graph) -> Replacement | Decline:
     return emit_movement(graph, Slice(begin, node.value.shape or (), (1,) * len(begin)), node.inputs[0])
 
 
-def spatial_axes(layout: str, rank: int) -> list[int] | None:
-    """Return the axes of a layout's D, H and W in this order, or None for one with blocked axes."""
-    if len(layout) != rank or not layout.isalpha():
-        return None
-    return [layout.index(letter) for letter in "DHW" if letter in layout]
-
-
 def _joint_padding(pad: Pad, layout: str, padding: Sequence[int]) -> list[int] | None:
     """Return a layer's padding and the pad before it as one, or None where the pad is not spatial.
 
@@ -127,24 +120,14 @@ def pad_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
         return NOT_SPATIAL
     if not _is_positive_zero(pad.value):
         return Decline("the value is not 0")
-    make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
-    names = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout", "out_dtype")
-    given = {name: _plain(getattr(attrs, name)) for name in names}
-    return graph.emit(lambda x, w: make(x, w, padding=padding, **given), node.inputs[0].node.inputs[0], node.inputs[1])
-
-
-def _plain(attr: Any) -> Any:
-    """Return an attribute as the Python value that `relax.op` takes."""
-    if isinstance(attr, (int, str)) or attr is None:
-        return attr
-    return [int(e) for e in attr] if hasattr(attr, "__len__") else attr
+    return emit_convolution(graph, node, node.inputs[0].node.inputs[0], padding=padding)
 
 
 def _pool(graph: Graph, node: Node, x: Value, padding: list[int], count_include_pad: bool) -> Value:
     """Add the pooling of `node` with other padding."""
     make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
     names = ("pool_size", "strides", "dilation", "ceil_mode", "layout", "out_layout")
-    given = {name: _plain(getattr(node.attrs, name)) for name in names}
+    given = {name: plain(getattr(node.attrs, name)) for name in names}
     return graph.emit(lambda e: make(e, padding=padding, count_include_pad=count_include_pad, **given), x)
 
 

@@ -15,7 +15,7 @@ from relax_glue.ir import Graph, Node
 from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rule
 
 from .base import family
-from .pad import spatial_axes
+from .convolution import spatial_axes
 
 ADAPTIVE = ("relax.nn.adaptive_avg_pool1d", "relax.nn.adaptive_avg_pool2d", "relax.nn.adaptive_avg_pool3d")
 NO_AXES = Decline("the shape is unknown, the layout has blocked axes, or the dtype is no float")

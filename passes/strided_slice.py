@@ -15,6 +15,7 @@ from relax_glue.movement import Concat, Flip, Slice, Take, compose_slices
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from .base import family
+from .slice_into_conv import slice_into_conv
 from .slice_layers import LAYERS
 from .slice_scatter import slice_scatter_to_concat
 from .slice_through import THROUGH
@@ -165,6 +166,7 @@ RULES = RuleSet.of(
     slice_of_take,
     *THROUGH,
     *LAYERS,
+    slice_into_conv,
     slice_normal_form,
     flip_of_flip,
     flip_to_slice,

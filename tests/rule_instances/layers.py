@@ -11,7 +11,7 @@ from tvm.relax import op
 from relax_glue.testing.graph import Value, literal
 
 from .moves import FILLINGS, broadcast
-from .scene import Extent, Scene
+from .scene import Extent, NoInstance, Scene
 
 SPATIAL = "DHW"
 DIMS = (2, 2, 1, 3)
@@ -175,6 +175,34 @@ def pad_into_conv(scene: Scene) -> Value:
     return conv(scene, padded, layout, channels, scene.choices.integer(1, 3), kernel_layout)
 
 
+def slice_into_conv(scene: Scene) -> Value:
+    """Convolve every second or third pixel, mostly with a kernel of one; now and then by two convolutions."""
+    n = scene.choices.item(DIMS)
+    layout = scene.choices.item(layouts(n))
+    channels = scene.choices.integer(1, 3)
+    value = image(scene, layout, channels, "float32", least=3)
+    axes = [
+        axis for axis, letter in enumerate(layout) if letter in SPATIAL or (letter == "C" and scene.choices.one_in(12))
+    ]
+    begins = [int(scene.choices.one_in(12)) for _ in axes]
+    steps = [scene.choices.item((2, 1, 3, 2)) for _ in axes]
+    ends = [value.array.shape[axis] - int(scene.choices.one_in(6)) for axis in axes]
+    cut = scene.call(op.strided_slice(value.expr, axes, begins, ends, steps), moves=True)
+    if not cut.array.size:
+        raise NoInstance("the slice keeps nothing")
+    channels = cut.array.shape[layout.index("C")]
+    kernel_layout = scene.choices.item(kernel_layouts(n))
+    if scene.choices.one_in(6):
+        return conv(scene, cut, layout, channels, scene.choices.integer(1, 3), kernel_layout)
+    make = getattr(op.nn, f"conv{n}d")
+    for _ in range(scene.choices.item((1, 1, 2))):
+        kernel = weight(scene, kernel_layout, scene.choices.integer(1, 3), channels, [1] * n, value.dtype)
+        options = {"strides": [scene.choices.integer(1, 2) for _ in range(n)], "data_layout": layout}
+        result = scene.call(make(cut.expr, kernel, kernel_layout=kernel_layout, **options))
+        scene.keep([result])
+    return result
+
+
 def pool(scene: Scene, value: Value, layout: str, kind: str) -> Value:
     n = len(layout) - 2
     own = not scene.choices.one_in(3)
@@ -331,6 +359,7 @@ DRAWERS = {
     "scale-into-matmul": (scale_into_matmul,),
     "scale-before-shift": (scale_before_shift,),
     "pad-into-conv": (pad_into_conv,),
+    "slice-into-conv": (slice_into_conv,),
     "pad-into-avg-pool": (pad_into_avg_pool,),
     "pad-into-max-pool": (pad_into_max_pool,),
     "adaptive-pool-to-mean": (adaptive_to_one,),

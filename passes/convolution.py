@@ -1,0 +1,35 @@
+"""Convolutions: which of their axes are spatial, and the same one with other attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from relax_glue.ir import Graph, Node, Value
+
+
+def spatial_axes(layout: str, rank: int) -> list[int] | None:
+    """Return the axes of a layout's D, H and W in this order, or None for one with blocked axes."""
+    if len(layout) != rank or not layout.isalpha():
+        return None
+    return [layout.index(letter) for letter in "DHW" if letter in layout]
+
+
+def plain(attr: Any) -> Any:
+    """Return an attribute as the Python value that `relax.op` takes."""
+    if isinstance(attr, (int, str)) or attr is None:
+        return attr
+    return [int(e) for e in attr] if hasattr(attr, "__len__") else attr
+
+
+_ATTRIBUTES = (
+    "strides", "padding", "dilation", "groups", "data_layout", "kernel_layout", "out_layout", "out_dtype",
+)  # fmt: skip
+
+
+def emit_convolution(graph: Graph, like: Node, x: Value, **changed: Any) -> Value:
+    """Add the convolution `like` of another operand, with the same weights and some attributes changed."""
+    make = getattr(relax.op.nn, like.op.removeprefix("relax.nn."))
+    given = {name: plain(getattr(like.attrs, name)) for name in _ATTRIBUTES}
+    return graph.emit(lambda e, w: make(e, w, **{**given, **changed}), x, like.inputs[1])
