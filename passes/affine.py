@@ -18,6 +18,7 @@ from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, RuleSet, rul
 
 from .base import family
 from .batch_norm import CONVOLUTIONS, FLOATS, rounded, scaled_weight
+from .convolution import summed_axes
 from .permute_clusters import LAYERS
 
 STEPS = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
@@ -133,7 +134,7 @@ def scale_before_weight(node: Node, graph: Graph) -> Replacement | Decline:
     if step is None or weight is None or weight.dtype.name not in FLOATS:
         return Decline("it is no product with a constant before a constant weight")
     x, factor, _ = step
-    axes = _summed(node, weight)
+    axes = summed_axes(node, weight)
     if axes is None:
         return Decline("its weight is no matrix, or it has groups, or another layout")
     operand_axis, weight_axis = axes
@@ -143,17 +144,6 @@ def scale_before_weight(node: Node, graph: Graph) -> Replacement | Decline:
     shape = [-1 if k == weight_axis else 1 for k in range(weight.ndim)]
     new = scaled_weight(weight, vector.astype("float64").reshape(shape))
     return NOT_FINITE if new is None else graph.rebuild(node, [x, graph.constant(new)])
-
-
-def _summed(node: Node, weight: np.ndarray) -> tuple[int, int] | None:
-    """Return the axis of the operand, and of the weight, that is summed; None where there are groups of channels."""
-    if node.op == "relax.matmul":
-        return (node.inputs[0].ndim - 1, weight.ndim - 2) if weight.ndim >= 2 else None
-    attrs = node.attrs
-    layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
-    if int(attrs.groups) != 1 or len(layout) != node.inputs[0].ndim or "C" not in layout or "I" not in kernel:
-        return None
-    return layout.index("C"), kernel.index("I")
 
 
 def _along(constant: np.ndarray, rank: int, axis: int) -> np.ndarray | None:

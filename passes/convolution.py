@@ -1,9 +1,10 @@
-"""Convolutions: which of their axes are spatial, and the same one with other attributes."""
+"""Convolutions: which of their axes are spatial, which are summed, and the same one with other attributes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
@@ -14,6 +15,20 @@ def spatial_axes(layout: str, rank: int) -> list[int] | None:
     if len(layout) != rank or not layout.isalpha():
         return None
     return [layout.index(letter) for letter in "DHW" if letter in layout]
+
+
+def summed_axes(node: Node, weight: np.ndarray) -> tuple[int, int] | None:
+    """Return the axis of the operand, and of the weight, over which a convolution or `matmul` sums.
+
+    None where a convolution has groups of channels or a layout that does not name them, or the weight is a vector.
+    """
+    if node.op == "relax.matmul":
+        return (node.inputs[0].ndim - 1, weight.ndim - 2) if weight.ndim >= 2 else None
+    attrs = node.attrs
+    layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
+    if int(attrs.groups) != 1 or len(layout) != node.inputs[0].ndim or "C" not in layout or "I" not in kernel:
+        return None
+    return layout.index("C"), kernel.index("I")
 
 
 def plain(attr: Any) -> Any:

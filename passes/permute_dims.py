@@ -15,7 +15,7 @@ from relax_glue.ir.views import emit_movement
 from relax_glue.movement import Permute, Reshape, compose_permutes, permute_keeps_order
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
-from . import shuffle
+from . import channel_order, shuffle
 from .base import family
 
 PERMUTES = ("relax.permute_dims", "relax.layout_transform")
@@ -86,7 +86,11 @@ def _with_ones_in_order(axes: Sequence[int], shape: Sequence[Extent]) -> tuple[i
     return tuple(next(ones) if same(shape[axis], 1) else axis for axis in axes)
 
 
-RULES = RuleSet.of(nop_permute, permute_of_permute, permute_of_ones, permute_normal_form) + shuffle.RULES
+RULES = (
+    RuleSet.of(nop_permute, permute_of_permute, permute_of_ones, permute_normal_form)
+    + shuffle.RULES
+    + channel_order.RULES
+)
 
 
 CanonicalizePermuteDims = family(

@@ -347,6 +347,70 @@ def resize_channels_last(scene: Scene) -> Value:
     return resized(scene, scene.choices.item(("nearest_neighbor", "linear")), (2, 1), 6)
 
 
+# -- channels in another order -----------------------------------------------------------------------------
+
+
+def reordered(scene: Scene, value: Value, axis: int) -> Value:
+    """Reorder an axis: by a take, backwards, or as a shuffle of channels does."""
+    extent = value.array.shape[axis]
+    kind = scene.choices.item(("take", "flip", "shuffle", "shuffle"))
+    if kind == "take":
+        order = scene.choices.permutation(extent)
+        if scene.choices.one_in(8):
+            order[0] = order[-1]  # one channel twice
+        return scene.call(op.take(value.expr, literal(np.array(order, "int64")), axis), moves=True)
+    if kind == "flip":
+        return scene.call(op.strided_slice(value.expr, [axis], [extent - 1], [-extent - 1], [-1]), moves=True)
+    parts = scene.choices.item([n for n in range(1, extent + 1) if extent % n == 0])
+    shape = value.extents
+    apart = scene.call(op.reshape(value.expr, [*shape[:axis], parts, extent // parts, *shape[axis + 1 :]]), moves=True)
+    axes = list(range(apart.rank))
+    axes[axis : axis + 2] = axes[axis + 1], axes[axis]
+    if scene.choices.one_in(10):
+        axes = scene.choices.permutation(apart.rank)
+    turned = scene.call(op.permute_dims(apart.expr, axes), moves=True)
+    return scene.call(op.reshape(turned.expr, shape), moves=True)
+
+
+def between(scene: Scene, value: Value, axis: int) -> Value:
+    """Compute element by element, with constants along an axis."""
+    for _ in range(scene.choices.item((0, 0, 1, 2))):
+        if scene.choices.one_in(3):
+            value = scene.call(op.nn.relu(value.expr))
+        else:
+            value = times(scene, value, per_channel(scene, value, axis))
+    return value
+
+
+def flat_channels_last(scene: Scene) -> Value:
+    """Flatten an image with its channels last, before a matrix product."""
+    extents = [scene.choices.integer(1, 3) for _ in range(3)]
+    batch = scene.symbol(2) if scene.choices.one_in(4) else scene.choices.integer(1, 2)
+    value = scene.tensor([batch, *extents], "float32")
+    axes = [0, 2, 3, 1] if not scene.choices.one_in(4) else [0, *(1 + k for k in scene.choices.permutation(3))]
+    turned = scene.call(op.permute_dims(value.expr, axes), moves=True)
+    flat = scene.call(op.reshape(turned.expr, [value.extents[0], int(np.prod(extents))]), moves=True)
+    between_ = between(scene, flat, 1)
+    return scene.call(op.matmul(between_.expr, scene.constant([flat.array.shape[1], 3], "float32")))
+
+
+def channel_order_into_weight(scene: Scene) -> Value:
+    if scene.choices.one_in(3):
+        return flat_channels_last(scene)
+    channels = scene.choices.item((4, 6, 2, 3))
+    if scene.choices.one_in(3):
+        value = scene.tensor([scene.choices.integer(1, 3), channels], "float32")
+        value = between(scene, reordered(scene, value, 1), 1)
+        weights = scene.constant([channels, 2], "float32")
+        return scene.call(op.matmul(value.expr, weights))
+    n = scene.choices.item(DIMS)
+    layout = scene.choices.item(layouts(n))
+    axis = layout.index("C") if not scene.choices.one_in(10) else 1
+    value = image(scene, layout, channels, "float32")
+    value = between(scene, reordered(scene, value, axis), axis)
+    return conv(scene, value, layout, channels, scene.choices.integer(1, 3), scene.choices.item(kernel_layouts(n)))
+
+
 def repeated_batch(scene: Scene) -> Value:
     """Multiply by what is broadcast in its matrices, which is no repetition of them."""
     wide = broadcast(scene, scene.tensor([1, 1, 2], "float32"))
@@ -360,6 +424,7 @@ DRAWERS = {
     "scale-before-shift": (scale_before_shift,),
     "pad-into-conv": (pad_into_conv,),
     "slice-into-conv": (slice_into_conv,),
+    "channel-order-into-weight": (channel_order_into_weight,),
     "pad-into-avg-pool": (pad_into_avg_pool,),
     "pad-into-max-pool": (pad_into_max_pool,),
     "adaptive-pool-to-mean": (adaptive_to_one,),
