@@ -60,6 +60,8 @@ class Case:
         Of `make`.
     registry : Registry, optional
         The converters for the rewritten network, where they are others.
+    built : str
+        The rule that was built since, without which the networks are optimised; empty where none was.
     """
 
     rule: str
@@ -71,6 +73,7 @@ class Case:
     dtype: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
     registry: Registry | None = None
+    built: str = ""
 
 
 def _attention(tokens: int, width: int, dtype: str, one_permute: bool = False) -> Case:
@@ -110,14 +113,20 @@ CASES = (
     Case("S28", "2 groups of 64, 5x5", groups, (1, 128, 27, 27), (1, 4, 5, 6), options={"parts": 2, "kernel": 5}),
     Case("S28", "4 groups of 64", groups, (1, 256, 28, 28), (1, 8, 5, 6), options={"parts": 4}),
     Case("S28", "32 groups of 4", groups, (1, 128, 56, 56), (1, 64, 5, 6), options={"parts": 32, "blocks": 2}),
-    Case("S29", "BGR", bgr, (1, 3, 640, 640), (1, 3, 8, 10), 4),
+    Case("S29", "BGR", bgr, (1, 3, 640, 640), (1, 3, 8, 10), 4, built="channel-order-into-weight"),
     Case(
-        "S29", "shuffle before a convolution", channel_shuffle, (1, 256, 28, 28), (1, 8, 5, 6), options={"into": "next"}
+        "S29",
+        "shuffle before a convolution",
+        channel_shuffle,
+        (1, 256, 28, 28),
+        (1, 8, 5, 6),
+        options={"into": "next"},
+        built="channel-order-into-weight",
     ),
     Case(
         "G06", "shuffle after a convolution", channel_shuffle, (1, 256, 28, 28), (1, 8, 5, 6), options={"into": "last"}
     ),
-    Case("S35", "strided shortcut", strided_shortcut, (1, 64, 112, 112), (1, 4, 17, 20)),
+    Case("S35", "strided shortcut", strided_shortcut, (1, 64, 112, 112), (1, 4, 17, 20), built="slice-into-conv"),
     Case(
         "T20",
         "batch axes, one product",
@@ -134,5 +143,7 @@ CASES = (
     Case("X05", "focus, 32 maps", focus, (1, 3, 640, 640), (1, 3, 8, 12), 4),
     Case("X05", "focus, 32 maps", focus, (1, 3, 640, 640), (1, 3, 8, 12), 4, "float16"),
     Case("X05", "focus, 16 maps", focus, (1, 3, 416, 416), (1, 3, 8, 12), 4, "float32", {"maps": 16}),
-    Case("X13", "flatten of NHWC", flat_channels_last, (1, 128, 14, 14), (1, 8, 6, 8)),
+    Case(
+        "X13", "flatten of NHWC", flat_channels_last, (1, 128, 14, 14), (1, 8, 6, 8), built="channel-order-into-weight"
+    ),
 )
