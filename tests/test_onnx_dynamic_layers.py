@@ -222,6 +222,7 @@ CASES: dict[str, tuple[Build, Sizes]] = {
         pooled("AveragePool", kernel_shape=[2, 3], strides=[2, 3], pads=[1, 1, 0, 1], ceil_mode=1),
         SIZES,
     ),
+    "lp pool, same": (pooled("LpPool", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"), SIZES),
     "global max pool": (pooled("GlobalMaxPool"), SIZES),
     "convolution": (convolved(strides=[2, 2], pads=[1, 1, 1, 1]), SIZES),
     "convolution, same": (convolved(auto_pad="SAME_UPPER"), SIZES),

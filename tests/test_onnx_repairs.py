@@ -73,6 +73,23 @@ def test_mean_is_a_chain() -> None:
     check(["add", "divide"], "Mean", [normal(2, 3), normal(3)], [], 13)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"ceil_mode": 1},
+        {"ceil_mode": 1, "pads": [1, 1, 1, 1]},
+        {"ceil_mode": 1, "pads": [0, 1, 1, 0], "dilations": [2, 1]},
+        {"auto_pad": "SAME_UPPER"},
+        {"auto_pad": "SAME_LOWER"},
+    ],
+)
+def test_lp_pool_sums_what_is_there(attrs: dict[str, object], p: int) -> None:
+    wide = {"kernel_shape": [2, 3], "strides": [3, 2], "p": p, **attrs}
+    for shape in ((1, 2, 7, 8), (1, 2, 8, 9)):
+        check(None, "LpPool", [normal(*shape)], [], 18, **wide)
+
+
 @st.composite
 def pads(draw: st.DrawFn) -> tuple[str, tuple[int, ...], list[int]]:
     """A mode, a shape and amounts that ONNX Runtime takes: no mirror image beyond one repetition, none on a crop."""

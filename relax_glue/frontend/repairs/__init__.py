@@ -44,6 +44,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "LSTM": recurrent.lstm,
         "LayerNormalization": layers.first_result_only,
         "LpNormalization": arithmetic.lp_normalization,
+        "LpPool": layers.lp_pool,
         "Max": arithmetic.chain(relax.op.maximum),
         "MaxPool": layers.max_pool,
         "Mean": arithmetic.mean,

@@ -52,7 +52,8 @@ def average_pool(node: OnnxNode) -> relax.Expr | None:
     TVM rounds the output of SAME_LOWER down: 5x5 with kernel 3 and stride 2 comes out as 2x2 instead of 3x3. On a free
     axis its extent in ceil_mode is an if_then_else, which nothing after it can read (MaxPool, kernel 2, stride 3).
     """
-    _round_down(node, bool(node.attrs.get("count_include_pad", 0)))
+    if not _is_fixed(node) and not node.attrs.get("count_include_pad", 0):
+        _round_down(node)
     if _pad_same(node, node.attrs["kernel_shape"], None):
         return None
     raise node.refuse(
@@ -61,16 +62,20 @@ def average_pool(node: OnnxNode) -> relax.Expr | None:
     )
 
 
-def _round_down(node: OnnxNode, counts_padding: bool) -> None:
-    """Write ceil_mode on free axes as more padding behind, which is as if it were not there unless it is counted.
+def _is_fixed(node: OnnxNode) -> bool:
+    """Return whether all extents over which a pool moves are numbers."""
+    extents = extents_of(node.inputs[0])
+    return extents is not None and all(isinstance(extent, int) for extent in extents[2:])
+
+
+def _round_down(node: OnnxNode) -> None:
+    """Write ceil_mode as more padding behind, which is as if it were not there unless it is counted.
 
     There are ceil((e + before + after - kernel) / stride) + 1 places, and none may begin in the padding behind: no more
     than ceil((e + before) / stride). The first is the smaller one for all e where kernel >= stride + after, the second
     for all e where not; padding of after + stride - 1 rounds up to the first, of kernel - 1 to the second.
     """
-    extents = extents_of(node.inputs[0])
-    fixed = extents is not None and all(isinstance(extent, int) for extent in extents[2:])
-    if not node.attrs.get("ceil_mode", 0) or fixed or counts_padding or node.text("auto_pad", "NOTSET") != "NOTSET":
+    if not node.attrs.get("ceil_mode", 0) or node.text("auto_pad", "NOTSET") != "NOTSET":
         return
     kernel = node.attrs["kernel_shape"]
     rank = len(kernel)
@@ -120,9 +125,21 @@ def first_result_only(node: OnnxNode) -> relax.Expr | None:
 def max_pool(node: OnnxNode) -> relax.Expr | None:
     """MaxPool: no indices of the maxima; auto_pad and ceil_mode as in `average_pool`."""
     first_result_only(node)
-    _round_down(node, counts_padding=False)
+    if not _is_fixed(node):
+        _round_down(node)
     dtype = dtype_of(node.inputs[0])
     _pad_same(node, node.attrs["kernel_shape"], float("-inf") if dtype.kind == "f" else float(np.iinfo(dtype).min))
+    return None
+
+
+def lp_pool(node: OnnxNode) -> relax.Expr | None:
+    """LpPool with auto_pad and ceil_mode as explicit padding, whose zeros add nothing to a sum of powers.
+
+    TVM multiplies an average by the size of the kernel, but the average of a window that reaches over the edge in
+    ceil_mode is over fewer elements: 7x7 with kernel 3 and stride 2 comes out 1.2 times too large along the edge.
+    """
+    _round_down(node)
+    _pad_same(node, node.attrs["kernel_shape"], 0.0)
     return None
 
 
