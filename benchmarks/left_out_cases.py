@@ -84,7 +84,14 @@ def _attention(tokens: int, width: int, dtype: str, one_permute: bool = False) -
 
 
 CASES = (
-    Case("S15, P12", "zeros after rows, then a convolution", zero_rows, (1, 64, 56, 56), (1, 4, 5, 6)),
+    Case(
+        "S15, P12",
+        "zeros after rows, then a convolution",
+        zero_rows,
+        (1, 64, 56, 56),
+        (1, 4, 5, 6),
+        built="zeros-into-conv",
+    ),
     Case("S15, P12", "zeros after channels", zero_channels, (1, 64, 56, 56), (1, 4, 5, 6)),
     Case(
         "S20", "half the channels of conv, silu", dead_channels, (1, 64, 80, 80), (1, 4, 5, 6), options={"to": "silu"}
@@ -137,7 +144,7 @@ CASES = (
     ),
     Case("T20", "batch axes, there and back", axial_attention, (8, 197, 384), (2, 5, 48), options={"heads": 6}),
     Case("B21", "hard swish", hard_swish, (1, 64, 56, 56), (1, 4, 5, 6), registry=WITH_LAYER),
-    Case("P07", "pad, relu, convolution", pad_then_relu, (1, 64, 56, 56), (1, 4, 5, 6)),
+    Case("P07", "pad, relu, convolution", pad_then_relu, (1, 64, 56, 56), (1, 4, 5, 6), built="pad-after-activation"),
     Case("Q05", "broadcast between reshapes", upsampling, (1, 256, 10, 10), (1, 16, 2, 3)),
     Case("Q12", "silu after a resize", activation_after_resize, (1, 256, 10, 10), (1, 16, 2, 3)),
     Case("X05", "focus, 32 maps", focus, (1, 3, 640, 640), (1, 3, 8, 12), 4),

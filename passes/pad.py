@@ -3,12 +3,13 @@
     conv(pad(x, 0, on spatial axes), p)          ->  conv(x, p + pad)
     avg_pool(pad(x, 0)), which counts the pad    ->  avg_pool(x, p + pad, count_include_pad=True)
     max_pool(pad(x, lowest or -inf))             ->  max_pool(x, p + pad)
+    relu(pad(x, 0)) before one of these          ->  pad(relu(x), 0)
     pad(pad(x)) with the same value              ->  pad(x)
     pad(x) of widths <= 0                        ->  strided_slice(x)
 
 TVM's TensorRT table has no nn.pad. A 0 before a max_pool is another value than what the pooling itself pads
 with (max_pool(pad([-1], 0)) holds zeros), and a pad before a transposed convolution is worth `stride` cells of
-its result, not one; both stay. (rules.md P01 to P06, P11.)
+its result, not one; both stay. (rules.md P01 to P07, P11.)
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from .base import family
 from .batch_norm import CONVOLUTIONS
+from .concat_into_conv import zeros_into_conv
 from .convolution import emit_convolution, plain, spatial_axes
 
 PAD = "relax.nn.pad"
 AVERAGE_POOLS = ("relax.nn.avg_pool1d", "relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
 MAX_POOLS = ("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d")
+KEEP_ZERO = tuple(
+    f"relax.{name}"
+    for name in ("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "tanh", "abs", "sqrt", "clip")
+)
 NO_VIEW = Decline("the widths, the mode or the shape are not known")
 
 
@@ -123,6 +129,40 @@ def pad_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
     return emit_convolution(graph, node, node.inputs[0].node.inputs[0], padding=padding)
 
 
+@rule(
+    "pad-after-activation",
+    *KEEP_ZERO,
+    equation="f(pad(x, 0)) -> pad(f(x), 0) before a convolution or an average pooling, f(0) = 0",
+    producers=(PAD,),
+    single_use=(0,),
+    source="P07",
+)
+def pad_after_activation(node: Node, graph: Graph) -> Replacement | Decline:
+    """Bring a pad next to the layer that can do it; what the activation makes of the padding is 0 again."""
+    pad = node.inputs[0].node.view
+    if not isinstance(pad, Pad):
+        return NO_VIEW
+    if pad.mode != "constant" or not _is_positive_zero(pad.value) or min(*pad.before, *pad.after) < 0:
+        return Decline("the pad is not of 0, or cuts")
+    if not node.users or graph.is_output(node) or any(u.op not in CONVOLUTIONS + AVERAGE_POOLS for u in node.users):
+        return Decline("other operators read it than convolutions and average poolings")
+    if not _keeps_zero(node):
+        return Decline("it does not give 0 for 0")
+    return emit_movement(graph, pad, graph.rebuild(node, [node.inputs[0].node.inputs[0]]))
+
+
+def _keeps_zero(node: Node) -> bool:
+    """Return whether an activation, one of `KEEP_ZERO`, gives 0 for 0, and not -0."""
+    if node.op == "relax.nn.leakyrelu":
+        return bool(node.attrs.alpha >= 0)
+    if node.op != "relax.clip":
+        return True
+    low, high = (getattr(bound, "value", None) for bound in list(node.expr.args)[1:3])
+    if low is None or high is None:
+        return False  # a symbolic bound
+    return (low < 0 or _is_positive_zero(low)) and (high > 0 or _is_positive_zero(high))
+
+
 def _pool(graph: Graph, node: Node, x: Value, padding: list[int], count_include_pad: bool) -> Value:
     """Add the pooling of `node` with other padding."""
     make = getattr(relax.op.nn, node.op.removeprefix("relax.nn."))
@@ -186,7 +226,16 @@ def pad_into_max_pool(node: Node, graph: Graph) -> Replacement | Decline:
     return _pool(graph, node, node.inputs[0].node.inputs[0], padding, bool(node.attrs.count_include_pad))
 
 
-RULES = RuleSet.of(nop_pad, pad_of_pad, pad_to_slice, pad_into_conv, pad_into_avg_pool, pad_into_max_pool)
+RULES = RuleSet.of(
+    nop_pad,
+    pad_of_pad,
+    pad_to_slice,
+    pad_into_conv,
+    zeros_into_conv,
+    pad_into_avg_pool,
+    pad_into_max_pool,
+    pad_after_activation,
+)
 
 
 CanonicalizePad = family(

@@ -2,12 +2,14 @@ import itertools
 
 import numpy as np
 import pytest
-from pass_case import declines, fires
+from build_case import build, const, ops
+from pass_case import declines, fires, random_inputs
 from script_case import script
+from tvm import relax
 
 from relax_glue.movement import Pad, index_map
 from relax_glue.passes import CanonicalizePad
-from relax_glue.testing import evaluate
+from relax_glue.testing import check_equivalent, evaluate
 
 PAD = CanonicalizePad()
 LOWEST = float(np.finfo("float32").min)
@@ -176,6 +178,136 @@ def test_a_maximum_pads_with_the_lowest_number_by_itself():
 @pytest.mark.parametrize(("value", "dtype"), [(0.0, "float32"), (-1e30, "float32"), (-128.0, "int8")])
 def test_a_maximum_that_sees_the_padding_keeps_it(value, dtype):
     before = script(f"y = {pad(HW, value)}", "gv = R.nn.max_pool2d(y, (5, 5))", dtype=dtype, x=(1, 1, 4, 4))
+    declines(PAD, before)
+
+
+# -- activations in between, and zeros that are concatenated ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nn.relu({0})",
+        "nn.leakyrelu({0}, 0.1)",
+        "nn.silu({0})",
+        "tanh({0})",
+        "abs({0})",
+        "clip({0}, 0, 6)",
+        "clip({0}, -1, 1)",
+    ],
+)
+def test_a_pad_goes_past_an_activation_into_the_convolution(call):
+    params = dict(x=(1, 2, 5, 6), w=(3, 2, 3, 3))
+    before = script(f"y = {pad(HW)}", f"z = R.{call.format('y')}", "gv = R.nn.conv2d(z, w)", **params)
+    expected = script(f"z = R.{call.format('x')}", "gv = R.nn.conv2d(z, w, padding=(1, 3, 2, 0))", **params)
+    fires(PAD, before, expected)
+
+
+def test_a_pad_before_two_activations_stays():
+    lines = [f"y = {pad(HW)}", "a = R.abs(y)", "z = R.nn.relu(a)", "gv = R.nn.avg_pool2d(z, (3, 3))"]
+    declines(PAD, script(*lines, x=(1, 2, 5, 6)))
+
+
+def test_an_activated_pad_of_a_symbolic_batch():
+    params = dict(x=("n", 2, 5, 6), w=(3, 2, 3, 3))
+    after = PAD(script(f"y = {pad(HW)}", "z = R.nn.relu(y)", "gv = R.nn.conv2d(z, w)", **params))
+    assert "pad(" not in after.script() and "padding=[1, 3, 2, 0]" in after.script()
+
+
+@pytest.mark.parametrize(
+    ("padded", "call", "tail"),
+    [
+        (pad(HW, 1.0), "nn.relu(y)", "R.nn.conv2d(z, w)"),
+        (pad(HW, -0.0), "nn.relu(y)", "R.nn.conv2d(z, w)"),
+        (pad(HW, mode="replicate"), "nn.relu(y)", "R.nn.conv2d(z, w)"),
+        (pad((0, 0, 0, 0, -1, 0, 2, 0)), "nn.relu(y)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "sigmoid(y)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "negative(y)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "nn.leakyrelu(y, -0.1)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "clip(y, 1, 6)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "clip(y, -0.0, 6.0)", "R.nn.conv2d(z, w)"),
+        (pad(HW), "nn.relu(y)", "R.nn.max_pool2d(z, (2, 2))"),
+        (pad(HW), "nn.relu(y)", "(y, R.nn.conv2d(z, w))"),
+        (pad(HW), "nn.relu(y)", "(z, R.nn.conv2d(z, w))"),
+    ],
+)
+def test_other_activated_pads_stay(padded, call, tail):
+    lines = [f"y = {padded}", f"z = R.{call}"]
+    lines += [f"c = {tail[4:-1]}", f"gv = ({tail[1]}, c)"] if tail.startswith("(") else [f"gv = {tail}"]
+    declines(PAD, script(*lines, x=(1, 2, 5, 6), w=(3, 2, 3, 3)))
+
+
+def joined(make, **params):
+    """Return the convolution by w of what `make(emit, x)` returns."""
+    return build(lambda emit, x, w: emit(relax.op.nn.conv2d(make(emit, x), w, padding=[1, 0])), **params)
+
+
+def zeros(*shape, value=0.0):
+    return const(np.full(shape, value))
+
+
+def padded_by(*padding, **params):
+    return build(lambda emit, x, w: emit(relax.op.nn.conv2d(x, w, padding=list(padding))), **params)
+
+
+def test_zeros_around_an_image_are_padding():
+    params = dict(x=(1, 2, 5, 6), w=(3, 2, 3, 3))
+
+    def rows_and_columns(emit, x):
+        y = emit(relax.op.concat([zeros(1, 2, 2, 6), x, zeros(1, 2, 1, 6)], 2))
+        return emit(relax.op.concat([y, zeros(1, 2, 8, 3)], -1))
+
+    fires(PAD, joined(rows_and_columns, **params), padded_by(3, 0, 2, 3, **params))
+
+
+def test_zeros_at_one_end_of_one_axis():
+    params = dict(x=(1, 2, 5), w=(3, 2, 3))
+
+    def make(emit, x, w):
+        return emit(relax.op.nn.conv1d(emit(relax.op.concat([x, zeros(1, 2, 1)], 2)), w, strides=2))
+
+    expected = build(lambda emit, x, w: emit(relax.op.nn.conv1d(x, w, strides=2, padding=[0, 1])), **params)
+    fires(PAD, build(make, **params), expected)
+
+
+def test_zeros_that_others_read_stay_for_them():
+    def make(emit, x, w):
+        y = emit(relax.op.concat([x, zeros(1, 2, 1, 6)], 2))
+        return emit(relax.op.nn.conv2d(y, w)), y
+
+    before = build(make, x=(1, 2, 5, 6), w=(3, 2, 3, 3))
+    after = PAD(before)
+    assert "padding=[0, 0, 1, 0]" in after.script() and ops(after) == ["relax.concat", "relax.nn.conv2d"]
+    check_equivalent(before, after, random_inputs(before))
+
+
+def test_zeros_beside_an_item_of_a_tuple():
+    def make(emit, x, w):
+        item = emit(relax.TupleGetItem(emit(relax.op.split(x, 2, 1)), 1))
+        return emit(relax.op.nn.conv2d(emit(relax.op.concat([item, zeros(1, 2, 1, 6)], 2)), w))
+
+    after = PAD(build(make, x=(1, 4, 5, 6), w=(3, 2, 3, 3)))
+    assert ops(after) == ["relax.split", "relax.nn.conv2d"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda x: ([x, zeros(1, 2, 1, 6, value=1.0)], 2),
+        lambda x: ([x, zeros(1, 2, 1, 6, value=-0.0)], 2),
+        lambda x: ([x, const(np.eye(6)[None, None, :2].repeat(2, 1))], 2),
+        lambda x: ([x, zeros(1, 2, 1, 6), x], 2),
+        lambda x: ([zeros(1, 1, 5, 6), zeros(1, 1, 5, 6)], 1),
+        lambda x: ([zeros(1, 2, 5, 6), x], 0),
+    ],
+)
+def test_other_concatenations_before_a_convolution_stay(parts):
+    before = joined(lambda emit, x: emit(relax.op.concat(*parts(x))), x=(1, 2, 5, 6), w=(3, 2, 3, 3))
+    declines(PAD, before)
+
+
+def test_zeros_after_channels_stay():
+    before = joined(lambda emit, x: emit(relax.op.concat([x, zeros(1, 1, 5, 6)], 1)), x=(1, 1, 5, 6), w=(3, 2, 3, 3))
     declines(PAD, before)
 
 

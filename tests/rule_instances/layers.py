@@ -175,6 +175,49 @@ def pad_into_conv(scene: Scene) -> Value:
     return conv(scene, padded, layout, channels, scene.choices.integer(1, 3), kernel_layout)
 
 
+def zeros_into_conv(scene: Scene) -> Value:
+    """Convolve an image with zeros, or now and then something else, put before or behind it."""
+    n = scene.choices.item(DIMS)
+    layout = scene.choices.item(layouts(n))
+    channels = scene.choices.integer(1, 3)
+    value = image(scene, layout, channels, "float32")
+    axis = scene.choices.item([k for k, letter in enumerate(layout) if letter in SPATIAL])
+    if scene.choices.one_in(12):
+        axis = layout.index("C")
+    parts = [value.expr]
+    for place in scene.choices.item(((0,), (1,), (0, 2), (1, 2))):
+        if value.static:
+            shape = [scene.choices.integer(1, 2) if k == axis else e for k, e in enumerate(value.array.shape)]
+            zeros = np.full(shape, 0.0 if not scene.choices.one_in(8) else scene.choices.item((1.0, -0.0)), "float32")
+            parts.insert(place, literal(zeros))
+        else:
+            parts.insert(place, value.expr)
+    joined = scene.call(op.concat(parts, axis), moves=True)
+    into = joined.array.shape[layout.index("C")]
+    kernel_layout = scene.choices.item(kernel_layouts(n))
+    return conv(scene, joined, layout, into, scene.choices.integer(1, 3), kernel_layout)
+
+
+def pad_after_activation(scene: Scene) -> Value:
+    """Pad, activate, and convolve or pool."""
+    n = scene.choices.item((2, 2, 1))
+    layout = scene.choices.item(layouts(n))
+    channels = scene.choices.integer(1, 3)
+    value = image(scene, layout, channels, "float32", least=3)
+    padded = pad_spatial(scene, value, layout, 0.0 if not scene.choices.one_in(6) else scene.choices.item(FILLINGS))
+    alpha = scene.choices.item((0.1, 0.1, -0.1))
+    low = scene.choices.item((0, 0, -1, 1))
+    makes = (op.nn.relu, op.nn.silu, op.nn.gelu, op.tanh, op.abs, lambda x: op.nn.leakyrelu(x, alpha))
+    makes = (*makes, lambda x: op.clip(x, low, 6), lambda x: op.clip(x, low, 6))
+    active = scene.call(scene.choices.item(makes)(padded.expr))
+    if scene.choices.one_in(10):
+        return active
+    if scene.choices.one_in(3):
+        return pool(scene, active, layout, scene.choices.item(("avg", "avg", "max")))
+    kernel_layout = scene.choices.item(kernel_layouts(n))
+    return conv(scene, active, layout, channels, scene.choices.integer(1, 3), kernel_layout)
+
+
 def slice_into_conv(scene: Scene) -> Value:
     """Convolve every second or third pixel, mostly with a kernel of one; now and then by two convolutions."""
     n = scene.choices.item(DIMS)
@@ -423,6 +466,8 @@ DRAWERS = {
     "scale-into-matmul": (scale_into_matmul,),
     "scale-before-shift": (scale_before_shift,),
     "pad-into-conv": (pad_into_conv,),
+    "zeros-into-conv": (zeros_into_conv,),
+    "pad-after-activation": (pad_after_activation,),
     "slice-into-conv": (slice_into_conv,),
     "channel-order-into-weight": (channel_order_into_weight,),
     "pad-into-avg-pool": (pad_into_avg_pool,),
