@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from .ir import Node
+from .ir.text import written
 from .rule_report import RuleReport, rule_lines
 
 
@@ -61,13 +60,8 @@ def _type(ty: relax.Type) -> str:
         return f"({', '.join(map(_type, ty.fields))})"
     shape = getattr(ty, "shape", None)
     values = getattr(shape, "values", None)
-    extents = ", ".join(map(_extent, values)) if values is not None else "?"
+    extents = ", ".join(map(written, values)) if values is not None else "?"
     return f"{getattr(ty, 'dtype', 'shape')}({extents})"
-
-
-def _extent(extent: tvm.ir.Expr) -> str:
-    """Return an extent as one writes it: (h - 1) // 8, not (h - T.int64(1)) // T.int64(8)."""
-    return re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(getattr(extent, "value", extent)))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_one_engine_for_all_sizes(name: str) -> None:
     path = zoo_model(name)
     main = check(path.read_bytes(), relax_glue.from_onnx(path, model.shape, model.ranges), model.sizes)
     for size, told in model.outside:
-        with pytest.raises(RuntimeError, match=f"match_cast.*{told}"):
+        with pytest.raises(RuntimeError, match=told):
             main(tvm.runtime.tensor(image(size), tvm.cuda()))
 
 
@@ -54,5 +54,5 @@ def test_one_engine_for_all_batches(shared: Path) -> None:
     model = free_batch(onnxfile.load(str(shared / "onnx" / "yolo11n.onnx.gz")))
     mod = relax_glue.from_onnx(model, ranges={"n": (1, 8)})
     main = check(model.SerializeToString(), mod, [(1, 3, 640, 640), (8, 3, 640, 640), (3, 3, 640, 640)])
-    with pytest.raises(RuntimeError, match=r"T\.min\(n, 8\)"):
+    with pytest.raises(RuntimeError, match="n = 9 on axis 0, and the range of n is 1 to 8"):
         main(tvm.runtime.tensor(image((9, 3, 640, 640)), tvm.cuda()))

@@ -50,8 +50,8 @@ def test_maps_that_went_down_and_up_are_joined() -> None:
     # 15 is no multiple of 8, and fits all the same: halves are rounded up
     machines = check_sizes(model, [{"n": 1, "h": 8, "w": 16}, {"n": 2, "h": 15, "w": 7}, {"n": 3, "h": 32, "w": 8}])
     said = refused(machines, {"n": 1, "h": 8, "w": 12}, model)
-    assert "w" in said.split("ty=")[1], said
-    assert "match_cast" in said
+    assert "node 'Concat_4' of main needs (w - 1) // 8 * 2 + 2 and (w - 1) // 4 + 1 to be equal" in said, said
+    assert "they are 4 and 3 with w = 12 (axis 3 of input 'x')" in said, said
 
 
 def test_a_join_does_not_cut_the_region() -> None:
@@ -74,7 +74,7 @@ def test_two_free_axes_that_are_added_are_equal() -> None:
     model = g.model(g("Add", "x", "y"))
     machines = check_sizes(model, [{"n": 2, "m": 2}, {"n": 5, "m": 5}])
     feeds = arrays_for(model, {"n": 2, "m": 3})
-    with pytest.raises(RuntimeError, match="match_cast"):
+    with pytest.raises(RuntimeError, match="Add_0.*n = 2 .axis 0 of input 'x'., m = 3 .axis 0 of input 'y'"):
         machines.run(feeds)
 
 
@@ -145,7 +145,7 @@ def test_a_range_holds_at_both_ends_and_is_refused_outside() -> None:
     model, machines = ranged()
     for sizes in ({"n": 1, "h": 8, "w": 8}, {"n": 3, "h": 32, "w": 64}, {"n": 2, "h": 16, "w": 8}):
         machines.check(arrays_for(model, sizes))
-    for name, size, told in (("h", 40, r"T\.min\(h, 32\)"), ("h", 7, r"T\.max\(T\.min\(h, 32\), 8\)"), ("n", 4, "n")):
+    for name, size, told in (("h", 40, "h = 40.* 8 to 32"), ("h", 7, "h = 7.* 8 to 32"), ("n", 4, "n = 4.* 1 to 3")):
         feeds = arrays_for(model, {"n": 1, "h": 8, "w": 8, name: size})
         with pytest.raises(RuntimeError, match=told):
             machines.run(feeds)
@@ -207,7 +207,7 @@ def test_bounds_that_a_module_carries_are_checked() -> None:
     machines.check(arrays_for(model, {"s0": 2}))
     machines.check(arrays_for(model, {"s0": 4}))
     for size in (1, 5):
-        with pytest.raises(RuntimeError, match="s0"):
+        with pytest.raises(RuntimeError, match=f"s0 = {size}.* 2 to 4"):
             machines.run(arrays_for(model, {"s0": size}))
 
 

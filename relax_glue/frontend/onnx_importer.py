@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from relax_glue.errors import ModelImportError, RelaxGlueError
+from relax_glue.ir.inputs import with_input_names
 
 from .naming import last_line, names, variable_name
 from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
@@ -163,7 +164,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                     result = self.bb.emit_output(result)
             self.bb.emit_func_output(result)
         mod = self.bb.get()
-        mod["main"] = self._facts.checks.write(mod["main"]).with_attr("num_input", self._num_input)
+        main = self._facts.checks.write(mod["main"]).with_attr("num_input", self._num_input)
+        mod["main"] = with_input_names(main, {param.name: name for name, param in self._inputs.items()})
         return mod
 
     def _known_of(self, params: Sequence[relax.Var]) -> Facts:

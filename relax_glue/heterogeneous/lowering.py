@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..arguments import check_arguments
 from ..passes import LiftBranches
 from .constants import ConstantsOfHost
 from .host import host_functions
@@ -41,6 +42,7 @@ def heterogeneous_pipeline(
         rest = tvm.IRModule({v: f for v, f in mod.functions_items() if v not in hosts}, mod.attrs, mod.global_infos)
         with target:
             lowered = _pipeline(target)(LiftBranches()(rest))
+        lowered = check_arguments(lowered, rest, _host_of(target, cpu))
         if not hosts:
             return lowered
         functions, kernels = _lower_host(tvm.IRModule(hosts), cpu, set(map(_name, lowered.get_global_vars())))
@@ -51,6 +53,11 @@ def heterogeneous_pipeline(
 
 def _name(var: tvm.ir.GlobalVar) -> str:
     return str(var.name_hint)
+
+
+def _host_of(target: tvm.target.Target, cpu: tvm.target.Target) -> tvm.target.Target:
+    """Return what the host of a target runs code of."""
+    return target if "cpu" in target.keys else target.host or cpu
 
 
 def _pipeline(target: tvm.target.Target) -> tvm.transform.Pass:

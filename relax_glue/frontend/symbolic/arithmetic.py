@@ -17,8 +17,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
+from relax_glue.ir.checks import MAX_EXTENT
+
 Element = Any  # int, float, bool, tirx.PrimExpr or Quotient
-MAX_EXTENT = 1 << 40  # no axis is longer: 2 ** 63 elements are the most there can be of a tensor, and most are small
 MAX_DENOMINATOR = 1 << 10  # a constant such as 0.375 is 3 / 8; what needs a larger one has been rounded
 
 

@@ -1,43 +1,20 @@
 """What a model asks of its free extents, checked once, at the entry of the function.
 
-A check is a `match_cast` of a shape: of `shape([(h - 1) // 16 + 1])` to `Shape([(h - 1) // 32 * 2 + 2])`. TVM computes
-both sides when the function is called, and raises RuntimeError with the expression that was to hold if they differ.
-It stands outside of every region, so nothing is cut, and no later pass drops it.
+What a check is stands in `relax_glue.ir.checks`. It is outside of every region, so nothing is cut, and no later pass
+drops it; `relax_glue.compile` asks the same in words before it (`relax_glue.arguments`).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, tirx
 
-from .arithmetic import MAX_EXTENT, Arithmetic, Element
+from relax_glue.ir.checks import Check
 
-
-@dataclass(frozen=True)
-class Check:
-    """Two integers that have to be equal, and the name of the node that needs it."""
-
-    left: tirx.PrimExpr
-    right: tirx.PrimExpr
-    node: str
-
-    @staticmethod
-    def of(left: Element, right: Element, node: str) -> Check:
-        """Make the check that two integers are equal.
-
-        What is cast to is no lone symbol: TVM's CanonicalizeBindings takes match_cast(shape([m]), Shape([n])) for the
-        definition of n, even of one that a parameter defines, puts m in its place and drops the check.
-        """
-        sides = [tirx.IntImm("int64", e) if isinstance(e, int) else e for e in (left, right)]
-        if isinstance(sides[1], tirx.Var):
-            sides.reverse()
-        if isinstance(sides[1], tirx.Var):
-            sides[1] = tirx.min(sides[1], tirx.IntImm("int64", MAX_EXTENT))  # one that values decide may be 0
-        return Check(sides[0], sides[1], node)
+from .arithmetic import Arithmetic, Element
 
 
 class EntryChecks:
@@ -111,17 +88,10 @@ class EntryChecks:
         """Return the function with the checks at its beginning."""
         if not self._found:
             return func
-        bindings = [binding for check in self._found.values() for binding in _bindings(check)]
+        bindings = [binding for check in self._found.values() for binding in check.bindings()]
         body = relax.SeqExpr([relax.BindingBlock(bindings), *func.body.blocks], func.body.body)
         relax.expr._update_type(body, func.body.ty)
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
-
-
-def _bindings(check: Check) -> list[relax.Binding]:
-    """Return the bindings of a check. The shape has one of its own: TVM's lowering does not look for it in the cast."""
-    given, wanted = relax.ShapeExpr([check.left]), relax.ShapeType([check.right])
-    shape = relax.Var(f"{check.node}_size", given.ty)
-    return [relax.VarBinding(shape, given), relax.MatchCast(relax.Var(f"{check.node}_fits", wanted), shape, wanted)]
 
 
 def symbols_of(params: Iterable[relax.Var]) -> list[tirx.Var]:
