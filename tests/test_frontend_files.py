@@ -17,6 +17,7 @@ from tvm.script import relax as R
 
 from relax_glue.errors import InputShapeError, ModelImportError
 from relax_glue.frontend import from_onnx, load, save
+from relax_glue.testing import check_equivalent
 
 
 @pytest.fixture
@@ -159,6 +160,61 @@ def test_partitioned_modules_come_back(tmp_path: Path, flatten: onnx.ModelProto)
     mod = relax_glue.optimize(from_onnx(flatten, (2, 3, 5, 4)))
     save(mod, tmp_path / "m.relax")
     tvm.ir.assert_structural_equal(load(tmp_path / "m.relax"), mod)
+
+
+@I.ir_module
+class Callers:
+    """Functions with constants that call each other, one of them for every extent."""
+
+    I.module_attrs({"about": "calls"})
+    I.module_global_infos({"dummy": [I.dummy_global_info()]})
+
+    @R.function(private=True)
+    def inner(x: R.Tensor(("n", 3), "float32")) -> R.Tensor(("n", 3), "float32"):
+        with R.dataflow():
+            y = R.multiply(x, R.const([1.0, 2.0, 3.0], "float32"))
+            R.output(y)
+        return y
+
+    @R.function(private=True)
+    def outer(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
+        cls = Callers
+        with R.dataflow():
+            y = R.add(cls.inner(x), R.const([4.0, 5.0, 6.0], "float32"))
+            R.output(y)
+        return y
+
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32")):
+        cls = Callers
+        with R.dataflow():
+            y = cls.outer(cls.outer(x))
+            z = cls.inner(y)
+            R.output(y, z)
+        return y, z, R.const([7.0, 8.0], "float32")
+
+
+def test_functions_that_are_called_keep_their_constants(tmp_path: Path) -> None:
+    save(Callers, tmp_path / "m.relax")
+    again = load(tmp_path / "m.relax")
+    relax.analysis.well_formed(again)
+    tvm.ir.assert_structural_equal(again, Callers)
+    assert again.attrs["about"] == "calls" and list(again.global_infos) == ["dummy"]
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    check_equivalent(Callers, again, [x])
+
+
+def test_regions_come_back_with_their_weights(tmp_path: Path) -> None:
+    """The functions of regions are called, and hold the constants."""
+    import relax_glue
+
+    weight = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype("float32")
+    image = np.zeros((1, 3, 8, 8), "float32")
+    mod = relax_glue.optimize(from_onnx(one_node("Conv", [image], [weight, weight[:, 0, 0, 0]])))
+    save(mod, tmp_path / "m.relax")
+    again = load(tmp_path / "m.relax")
+    tvm.ir.assert_structural_equal(again, mod)
+    assert str(relax_glue.explain(again)) == str(relax_glue.explain(mod))
 
 
 def test_scripts_are_read(tmp_path: Path) -> None:

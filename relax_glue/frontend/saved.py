@@ -2,13 +2,15 @@
 
 TVM's own `tvm.ir.save_json` ends the process with a segmentation fault on every Relax object in the 0.27 wheel, on a
 single variable as well as on a module. What works in every release is the printer and the parser, for all that is no
-constant, and numpy's archive for the constants.
+constant, and numpy's archive for the constants: in the text they are free variables, whose values the parser is told.
+(As parameters they would be missing where another function calls theirs, as a region is called.)
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import ml_dtypes  # noqa: F401  numpy knows the name bfloat16 only from here
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.script.parser.core.entry import _default_globals
 
 from relax_glue.errors import InputShapeError, ModelImportError
 from relax_glue.validate import check_module
@@ -45,8 +48,8 @@ def save(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
     """
     if Path(path).suffix.lower() != ".relax":
         raise ModelImportError(f"{path}: a Relax module is kept in a file that ends with .relax")
-    lifted, constants = _without_constants(check_module(mod))
-    entries: dict[str, Any] = {SCRIPT: np.array(lifted.script()), **constants}
+    text, constants = _without_constants(check_module(mod))
+    entries: dict[str, Any] = {SCRIPT: np.array(text), **constants}
     try:
         with open(path, "wb") as file:
             np.savez(file, **entries)
@@ -88,12 +91,14 @@ def read_saved(path: str | os.PathLike[str]) -> tvm.IRModule:
         raise ModelImportError(f"{path} is no saved Relax module, or it is damaged: {last_line(error)}") from error
     if SCRIPT not in entries:
         raise ModelImportError(f"{path} is an archive, but not one that relax_glue wrote: it has no '{SCRIPT}'")
-    return _with_constants(_parse(str(entries.pop(SCRIPT)), path), entries)
+    text = str(entries.pop(SCRIPT))
+    return _parse(text, path, dict(_constant(*entry) for entry in entries.items()))
 
 
-def _parse(text: str, path: str | os.PathLike[str]) -> tvm.IRModule:
+def _parse(text: str, path: str | os.PathLike[str], constants: Mapping[str, relax.Expr] | None = None) -> tvm.IRModule:
+    """Read TVMScript in which names may stand for constants."""
     try:
-        mod = tvm.script.from_source(text)
+        mod = tvm.script.from_source(text, extra_vars={**_default_globals(), **(constants or {})})
     except Exception as error:
         raise ModelImportError(f"{path} holds no TVMScript that can be parsed: {last_line(error)}") from error
     if not isinstance(mod, tvm.IRModule):
@@ -103,47 +108,51 @@ def _parse(text: str, path: str | os.PathLike[str]) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Lift(relax.PyExprMutator):
-    """Replace each constant of a function by a variable, and remember its value."""
+    """Replace each constant of a function by a free variable, and remember its value."""
 
     def __init__(self, mod: tvm.IRModule, function_name: str) -> None:
         super().__init__(mod)
         self.function_name = function_name
-        self.lifted: dict[str, tuple[relax.Var, np.ndarray]] = {}
+        self.values: dict[str, np.ndarray] = {}
 
     def visit_generic_const_(self, op: Any) -> relax.Expr:
-        name = f"{self.function_name}__constant{len(self.lifted)}"
-        variable = relax.Var(name, op.ty)
-        self.lifted[name] = (variable, op.value.numpy())
-        return variable
+        name = f"{self.function_name}__constant{len(self.values)}"
+        self.values[name] = op.value.numpy()
+        return relax.Var(name, op.ty)
 
 
-def _without_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
-    """Return the module with each constant as a parameter, and the values by name."""
-    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    constants: dict[str, np.ndarray] = {}
+def _without_constants(mod: tvm.IRModule) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the module as text in which each constant is a name, and the entries that hold the values."""
+    result = mod.clone()
+    values: dict[str, np.ndarray] = {}
     for name, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
         lift = _Lift(mod, name.name_hint)
         body = lift.visit_expr(function.body)
-        params = [*function.params, *(variable for variable, _ in lift.lifted.values())]
-        changed = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
-        result.update_func(name, changed)
-        # numpy's archive has no bfloat16 or float8: such a value is kept as the bytes it is made of.
-        for key, (_, value) in lift.lifted.items():
-            constants[key] = value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
-    return result, constants
+        result.update_func(
+            name, relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+        )
+        values.update(lift.values)
+    lines = [line for line in result.script().split("\n") if not _declares(line, values)]
+    return "\n".join(lines), dict(_entry(*item) for item in values.items())
 
 
-def _with_constants(mod: tvm.IRModule, constants: dict[str, np.ndarray]) -> tvm.IRModule:
-    for name, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        own = [param for param in function.params if param.name in constants]
-        values = {param: tvm.runtime.tensor(constants[param.name].view(np.dtype(str(param.ty.dtype)))) for param in own}
-        if values:
-            mod = relax.transform.BindParams(name.name_hint, values)(mod)
-    return mod
+def _declares(line: str, names: Container[str]) -> bool:
+    """Return whether a line is `name: R.Tensor(...)`, which the printer writes before a free variable is used."""
+    name, colon, ty = line.strip().partition(": ")
+    return bool(colon) and name in names and " = " not in ty
+
+
+def _entry(name: str, value: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return the entry that holds a constant: as bytes where numpy's archive lacks the dtype, bfloat16 or float8."""
+    return (f"{name}.{value.dtype}", value.view(f"u{value.itemsize}")) if value.dtype.kind == "V" else (name, value)
+
+
+def _constant(entry: str, value: np.ndarray) -> tuple[str, relax.Expr]:
+    """Return the name and the constant that an entry holds."""
+    name, _, dtype = entry.partition(".")
+    return name, relax.const(tvm.runtime.tensor(value.view(np.dtype(dtype)) if dtype else value))
 
 
 def bind_shapes(mod: tvm.IRModule, shapes: InputShapes | None) -> tvm.IRModule:
