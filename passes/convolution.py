@@ -43,8 +43,8 @@ _ATTRIBUTES = (
 )  # fmt: skip
 
 
-def emit_convolution(graph: Graph, like: Node, x: Value, **changed: Any) -> Value:
-    """Add the convolution `like` of another operand, with the same weights and some attributes changed."""
+def emit_convolution(graph: Graph, like: Node, x: Value, weight: Value | None = None, **changed: Any) -> Value:
+    """Add the convolution `like` of another operand, with its weights or others, and some attributes changed."""
     make = getattr(relax.op.nn, like.op.removeprefix("relax.nn."))
     given = {name: plain(getattr(like.attrs, name)) for name in _ATTRIBUTES}
-    return graph.emit(lambda e, w: make(e, w, **{**given, **changed}), x, like.inputs[1])
+    return graph.emit(lambda e, w: make(e, w, **{**given, **changed}), x, weight or like.inputs[1])

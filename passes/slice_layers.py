@@ -3,15 +3,13 @@
     strided_slice(reduce(x, A))  ->  reduce(strided_slice(x), A)
     strided_slice(matmul(x, w))  ->  matmul(strided_slice(x), strided_slice(w))
 
-Where the result has no other user only: several slices of one product would be several products. A slice does not go
-before pointwise operators, which TensorRT computes with the layer before them. (rules.md S23, S33.)
+Where the result has no other user only: several slices of one product would be several products. Past pointwise
+operators a slice goes where it reaches a layer behind them: see `slice_clusters`. (rules.md S23, S33.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from relax_glue.ir import Extent, Graph, Node, Value, same
+from relax_glue.ir import Graph, Node, Value, same
 from relax_glue.ir.views import emit_movement, moves_nothing
 from relax_glue.movement import Slice
 from relax_glue.rewrite import FLOAT_REASSOC, Decline, Replacement, rule
@@ -64,20 +62,21 @@ def slice_of_matmul(node: Node, graph: Graph) -> Replacement | Decline:
         return Decline("an operand is a vector")
     if moves_nothing(view, node.inputs[0].shape or ()):
         return Decline("it cuts nothing")
-    if not all(_repeats_or_has(v, node.inputs[0].shape or ()) for v in (left, right)):
+    if not batches_are_known(product):
         return Decline("the batch axes of an operand are not proved to be those of the result")
     rows, columns = (_operand(graph, view, v, k) for k, v in enumerate((left, right)))
     return graph.rebuild(product, [rows, columns])
 
 
-def _repeats_or_has(operand: Value, result: Sequence[Extent]) -> bool:
-    """Return whether each batch axis of an operand is 1, or the one of the result."""
-    batch = (operand.shape or ())[:-2]
-    return all(same(e, 1) or same(e, r) for e, r in zip(reversed(batch), reversed(result[:-2]), strict=False))
+def batches_are_known(product: Node) -> bool:
+    """Return whether each batch axis of both operands is 1, or the one of the result."""
+    batch = (product.value.shape or ())[:-2]
+    own = ((v.shape or ())[:-2] for v in product.inputs)
+    return all(same(e, 1) or same(e, r) for axes in own for e, r in zip(reversed(axes), reversed(batch), strict=False))
 
 
-def _operand(graph: Graph, view: Slice, operand: Value, number: int) -> Value:
-    """Return what is kept of the left (0) or right (1) operand of a product of which `view` is cut."""
+def operand_slice(view: Slice, operand: Value, number: int) -> Slice:
+    """Return what is read of the left (0) or right (1) operand of a product of which `view` is cut."""
     shape, rank = operand.shape or (), len(view.begin)
     lead = rank - len(shape)
     cut = Slice.whole(shape)
@@ -86,8 +85,13 @@ def _operand(graph: Graph, view: Slice, operand: Value, number: int) -> Value:
             place = lead + axis
             cut = cut.with_axis(axis, view.begin[place], view.size[place], view.stride[place])
     axis, place = (len(shape) - 2, rank - 2) if number == 0 else (len(shape) - 1, rank - 1)
-    cut = cut.with_axis(axis, view.begin[place], view.size[place], view.stride[place])
-    return operand if moves_nothing(cut, shape) else emit_movement(graph, cut, operand)
+    return cut.with_axis(axis, view.begin[place], view.size[place], view.stride[place])
+
+
+def _operand(graph: Graph, view: Slice, operand: Value, number: int) -> Value:
+    """Cut the left (0) or right (1) operand of a product."""
+    cut = operand_slice(view, operand, number)
+    return operand if moves_nothing(cut, operand.shape or ()) else emit_movement(graph, cut, operand)
 
 
 LAYERS = (slice_of_reduction, slice_of_matmul)

@@ -15,6 +15,7 @@ from relax_glue.movement import Concat, Flip, Slice, Take, compose_slices
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from .base import family
+from .slice_clusters import slice_before_layers
 from .slice_into_conv import slice_into_conv
 from .slice_layers import LAYERS
 from .slice_scatter import slice_scatter_to_concat
@@ -165,6 +166,7 @@ RULES = RuleSet.of(
     slice_of_concat,
     slice_of_take,
     *THROUGH,
+    slice_before_layers,
     *LAYERS,
     slice_into_conv,
     slice_normal_form,

@@ -7,6 +7,7 @@ from tvm.relax import op
 from relax_glue.testing import indexing, operators
 from relax_glue.testing.graph import Value
 
+from . import layers
 from .moves import RESHAPES, axis_of, broadcast, filling, pad, random_indices, take, thin
 from .scene import NoInstance, Scene
 
@@ -174,7 +175,74 @@ def split_with_unused_items(scene: Scene) -> Value:
     return together(scene, split(scene, value, axis, pieces_of(scene, value.array.shape[axis])))
 
 
+# -- slices of what layers compute -------------------------------------------------------------------------
+
+
+def thin_cut(scene: Scene, value: Value, axis: int) -> Value:
+    """Keep half of an axis or less, mostly."""
+    size = value.array.shape[axis]
+    if size < 2 or scene.choices.one_in(12):
+        return any_slice(scene, value)
+    count = scene.choices.integer(1, size // 2)
+    begin = scene.choices.integer(0, size - count)
+    stride = 2 if begin + 2 * count <= size and scene.choices.one_in(4) else 1
+    name = scene.choices.spelling(axis, value.rank) if value.static else axis
+    end = begin + stride * (count - 1) + 1
+    return scene.call(op.strided_slice(value.expr, [name], [begin], [end], [stride]), moves=True)
+
+
+def activated(scene: Scene, value: Value, other: Value | None = None) -> Value:
+    """Compute element by element, also along two ways that come together, or with another tensor."""
+    for _ in range(scene.choices.integer(1, 3)):
+        kind = scene.choices.item(("relu", "silu", "bias", "sum", "softmax"))
+        if kind == "relu":
+            value = scene.call(op.nn.relu(value.expr))
+        elif kind == "silu":
+            gate = scene.call(op.sigmoid(value.expr))
+            value = scene.call(op.multiply(value.expr, gate.expr))
+        elif kind == "bias":
+            axis = scene.choices.integer(0, value.rank - 1)
+            value = scene.call(op.add(value.expr, layers.per_channel(scene, value, axis)))
+        elif kind == "softmax" and value.rank > 1:
+            value = scene.call(op.nn.softmax(value.expr, scene.choices.spelling(value.rank - 1, value.rank)))
+        elif other is not None:
+            value = scene.call(op.add(value.expr, other.expr))
+    return value
+
+
+def slice_of_channels(scene: Scene) -> Value:
+    """Cut the channels, or now and then the pixels, of an activated convolution."""
+    n = scene.choices.item(layers.DIMS)
+    layout = scene.choices.item(layers.layouts(n))
+    channels, out = scene.choices.item(((4, 4), (1, 4), (2, 6), (3, 5)))
+    value = layers.image(scene, layout, channels, "float32")
+    kernel_layout = scene.choices.item(layers.kernel_layouts(n))
+    found = activated(scene, layers.conv(scene, value, layout, channels, out, kernel_layout))
+    axis = layout.index("C") if not scene.choices.one_in(8) else scene.choices.item(found.axes())
+    return thin_cut(scene, found, axis)
+
+
+def slice_of_tokens(scene: Scene) -> Value:
+    """Cut the rows or columns of a residual block: x + f(norm(x))."""
+    tokens, width = scene.choices.item((4, 2, 5)), scene.choices.item((4, 6))
+    batch = scene.symbol(2) if scene.choices.one_in(4) else scene.choices.integer(1, 2)
+    x = scene.tensor([batch, tokens, width], "float32")
+    if scene.choices.one_in(2):
+        x = scene.call(op.matmul(x.expr, scene.constant([width, width], "float32")))
+    normal = x
+    if scene.choices.one_in(2):
+        scales = [scene.constant([width], "float32") for _ in range(2)]
+        normal = scene.call(op.nn.layer_norm(x.expr, *scales, axes=[-1]))
+    y = scene.call(op.matmul(normal.expr, scene.constant([width, width], "float32")))
+    if scene.choices.one_in(3):
+        apart = scene.call(op.reshape(y.expr, [*y.extents[:2], 2, width // 2]), moves=True)
+        y = scene.call(op.reshape(apart.expr, y.extents), moves=True)
+    found = activated(scene, y, x)
+    return thin_cut(scene, found, scene.choices.item((1, 1, 2)))
+
+
 DRAWERS = {
+    "slice-before-layers": (slice_of_channels, slice_of_tokens),
     "nop-slice": (nop_slice,),
     "slice-of-slice": (slice_of_slice,),
     "slice-of-concat": (slice_of_concat,),
