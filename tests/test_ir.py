@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tvm
+from build_case import build, const
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -300,6 +303,25 @@ def test_an_ill_typed_call_is_an_error_that_says_where() -> None:
     graph.at = next(n for n in graph if n.op == "relax.add")
     with pytest.raises(RewriteError, match="in place of .*relax.add y"):
         graph.emit(lambda e: relax.op.reshape(e, (5, 5)), graph.at.inputs[0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (1, 2, 0)])
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_constants_without_elements_compile(shape: tuple[int, ...], dtype: str) -> None:
+    """Of those whose first extent is not 0 TVM writes what it cannot read: they are made when the model runs."""
+
+    def make(emit: Any, x: relax.Expr) -> tuple[relax.Expr, ...]:
+        nothing = const(np.zeros(shape), dtype)
+        twice = emit(relax.op.concat([nothing, nothing], axis=0))
+        return nothing, emit(relax.op.exp(x)), emit(relax.Tuple([nothing, twice])), nothing
+
+    mod = build(make, x=(2,))
+    after = relax_glue.optimize(mod)
+    tvm.ir.assert_structural_equal(relax_glue.optimize(after), after)
+    machine = relax.VirtualMachine(relax_glue.compile(mod, "llvm"), tvm.cpu())
+    first, _, (second, twice), third = machine["main"](tvm.runtime.tensor(np.ones(2, "float32")))
+    assert {tuple(t.shape) for t in (first, second, third)} == {shape}
+    assert tuple(twice.shape) == (2 * shape[0], *shape[1:]) and str(twice.dtype) == dtype
 
 
 def test_equal_small_constants_are_one_node() -> None:

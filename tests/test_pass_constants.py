@@ -189,16 +189,27 @@ def test_a_rule_can_be_left_out() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
 def test_a_result_without_elements_is_a_constant(dtype: str) -> None:
     def make(emit: Any, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-        nothing = emit(op.strided_slice(x, [1], [2], [2]))
-        return op.concat([y, nothing], axis=1)
+        nothing = emit(op.strided_slice(x, [0], [2], [2]))
+        return op.concat([y, nothing], axis=0)
 
-    before = build(make, dtype, x=(2, 3), y=(2, 2))
+    before = build(make, dtype, x=(3, 2), y=(2, 2))
     after = FoldConstants()(before)
     assert ops(after) == ["relax.concat"]
     (empty,) = [f.value.numpy() for f in list(after["main"].body.blocks[0].bindings[0].value.args[0].fields)[1:]]
-    assert (empty.shape, empty.dtype.name) == ((2, 0), dtype)
-    values = [np.ones((2, 3), dtype), np.ones((2, 2), dtype)]
+    assert (empty.shape, empty.dtype.name) == ((0, 2), dtype)
+    values = [np.ones((3, 2), dtype), np.ones((2, 2), dtype)]
     check_equivalent(before, after, values)
+
+
+def test_a_constant_that_tvm_cannot_load_is_made_when_the_model_runs() -> None:
+    def make(emit: Any, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        return op.concat([y, emit(op.exp(emit(op.strided_slice(x, [1], [2], [2]))))], axis=1)
+
+    after = FoldConstants()(build(make, x=(2, 3), y=(2, 2)))
+    assert ops(after) == ["relax.zeros", "relax.concat"]
+    machine = relax.VirtualMachine(tvm.compile(after, "llvm"), tvm.cpu())
+    x, y = np.ones((2, 3), "float32"), np.arange(4, dtype="float32").reshape(2, 2)
+    np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y)).numpy(), y)
 
 
 def test_a_split_into_nothing_is_constants_and_into_something_is_not() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relax
 
+from .blocks import typed
 from .graph import Graph, Node, Value
 from .order import symbol_dependencies
 from .rename import rename
@@ -62,6 +63,16 @@ def _may_be_bound(var: relax.Var, value: Value) -> bool:
     return relax.analysis.type_base_check(var.ty, value.ty) == relax.analysis.BaseCheckResult.PASS
 
 
+def _cannot_be_loaded(node: Node) -> bool:
+    """Return whether TVM would write a constant into an executable that it cannot read.
+
+    It reads 0 bytes, which fails, and forgives that only where the first extent is 0: 0x4 is read, and 4x0 is said to
+    have an "Invalid DLTensor file format". Zeros that are made when the model runs are the same.
+    """
+    shape = node.value.shape if node.op == "constant" else None
+    return bool(shape) and 0 in shape[1:] and shape[0] != 0
+
+
 class _Writer:
     """Writes one graph; `names` maps values to the expressions by which users refer to them."""
 
@@ -86,7 +97,7 @@ class _Writer:
         """Let a value be bound to the output variable itself; a second output of it is a renaming."""
         for var, value in self.graph.outputs:
             bound_here = value.node.op not in ("input", "constant") or value.index is not None
-            if bound_here and value not in self.names and _may_be_bound(var, value):
+            if (bound_here or _cannot_be_loaded(value.node)) and value not in self.names and _may_be_bound(var, value):
                 self.names[value] = var
             else:
                 self.aliases.append((var, value))
@@ -109,6 +120,10 @@ class _Writer:
         return {node: sorted(items) for node, items in used.items()}
 
     def _bind(self, node: Node) -> None:
+        if _cannot_be_loaded(node):
+            var = self._name(node.value, relax.DataflowVar("empty", node.ty))
+            self.bindings.append(relax.VarBinding(var, typed(relax.op.zeros(node.ty.shape, node.ty.dtype), node.ty)))
+            return
         if node.op in ("input", "constant"):
             self.names[node.value] = node.var
             return
