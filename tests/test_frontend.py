@@ -58,6 +58,15 @@ def test_the_classifier_that_tvm_refuses_matches_onnx_runtime() -> None:
     check_against_onnx_runtime(path, from_onnx(path, zoo.MODELS["ppocr_cls"].input_shape))
 
 
+def test_initializers_that_are_inputs_too_are_constants() -> None:
+    """As files of ONNX before IR version 4 have all of their weights."""
+    model = one_node("PRelu", [np.ones((2, 3, 4), "float32")], [np.array([[0.1], [0.2], [0.3]], "float32")])
+    model.graph.input.append(helper.make_tensor_value_info("c0", TensorProto.FLOAT, [3, 1]))
+    mod = from_onnx(model)
+    assert [param.name for param in mod["main"].params] == ["x0"] and "call_tir" not in op_names(mod)
+    check_against_onnx_runtime(model.SerializeToString(), mod)
+
+
 def test_boxes_of_non_max_suppression_match_onnx_runtime(shared: Path) -> None:
     import onnxfile
 

@@ -165,7 +165,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             self.bb.emit_func_output(result)
         mod = self.bb.get()
         main = self._facts.checks.write(mod["main"]).with_attr("num_input", self._num_input)
-        mod["main"] = with_input_names(main, {param.name: name for name, param in self._inputs.items()})
+        inputs = {value.name: name for name, value in self._inputs.items() if isinstance(value, relax.Var)}
+        mod["main"] = with_input_names(main, inputs)
         return mod
 
     def _known_of(self, params: Sequence[relax.Var]) -> Facts:
