@@ -134,7 +134,7 @@ def scale_before_weight(node: Node, graph: Graph) -> Replacement | Decline:
     if step is None or weight is None or weight.dtype.name not in FLOATS:
         return Decline("it is no product with a constant before a constant weight")
     x, factor, _ = step
-    axes = summed_axes(node, weight)
+    axes = summed_axes(node)
     if axes is None:
         return Decline("its weight is no matrix, or it has groups, or another layout")
     operand_axis, weight_axis = axes

@@ -25,6 +25,7 @@ from .convolution import summed_axes
 from .pointwise import BINARY, UNARY
 from .slice_through import reshape_groups
 
+CONSTANT = "constant"
 MAX_STEPS = 8  # operators that work element by element, between the reordering and the layer
 
 
@@ -47,9 +48,8 @@ class Reordering:
 )
 def channel_order_into_weight(node: Node, graph: Graph) -> Replacement | Decline:
     """Reorder the weights, once, instead of the operand."""
-    weight = node.inputs[1].array
-    axes = None if weight is None else summed_axes(node, weight)
-    if weight is None or axes is None:
+    axes = summed_axes(node)
+    if node.inputs[1].op != CONSTANT or axes is None:
         return Decline("its weight is not constant or no matrix, or it has groups, or another layout")
     axis, weight_axis = axes
     steps = _steps(node.inputs[0], graph)
@@ -63,7 +63,7 @@ def channel_order_into_weight(node: Node, graph: Graph) -> Replacement | Decline
     value = emit_movement(graph, Reshape(found.shape), found.source)
     for step in reversed(steps):
         value = _reordered(graph, step, value, axis, inverse)
-    return graph.rebuild(node, [value, graph.constant(weight.take(inverse, weight_axis))])
+    return graph.rebuild(node, [value, _taken(graph, node.inputs[1], inverse, weight_axis)])
 
 
 def _steps(value: Value, graph: Graph) -> list[Node]:
@@ -77,14 +77,14 @@ def _steps(value: Value, graph: Graph) -> list[Node]:
 
 def _is_step(value: Value) -> bool:
     node = value.node
-    if node.op not in UNARY + BINARY or sum(v.array is None for v in node.inputs) != 1:
+    if node.op not in UNARY + BINARY or sum(v.op != CONSTANT for v in node.inputs) != 1:
         return False
     return same_shape(node.inputs[_operand(node)].shape, value.shape)
 
 
 def _operand(node: Node) -> int:
     """Return the number of the operand that is not constant."""
-    return next(k for k, v in enumerate(node.inputs) if v.array is None)
+    return next(k for k, v in enumerate(node.inputs) if v.op != CONSTANT)
 
 
 def _reordered(graph: Graph, step: Node, value: Value, axis: int, inverse: np.ndarray) -> Value:
@@ -92,10 +92,15 @@ def _reordered(graph: Graph, step: Node, value: Value, axis: int, inverse: np.nd
     inputs = list(step.inputs)
     inputs[_operand(step)] = value
     for number, operand in enumerate(inputs):
-        array, place = operand.array, axis - value.ndim + operand.ndim  # shapes are aligned at the right
-        if array is not None and place >= 0 and array.shape[place] != 1:
-            inputs[number] = graph.constant(array.take(inverse, place))
+        place = axis - value.ndim + operand.ndim  # shapes are aligned at the right
+        if operand.op == CONSTANT and place >= 0 and (operand.shape or ())[place] != 1:
+            inputs[number] = _taken(graph, operand, inverse, place)
     return graph.rebuild(step, inputs)
+
+
+def _taken(graph: Graph, constant: Value, order: np.ndarray, axis: int) -> Value:
+    """Return a constant with one axis in another order."""
+    return graph.constant(np.asarray(constant.array).take(order, axis))
 
 
 def reordering(value: Value, axis: int) -> Reordering | None:

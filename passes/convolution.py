@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
@@ -17,13 +16,14 @@ def spatial_axes(layout: str, rank: int) -> list[int] | None:
     return [layout.index(letter) for letter in "DHW" if letter in layout]
 
 
-def summed_axes(node: Node, weight: np.ndarray) -> tuple[int, int] | None:
+def summed_axes(node: Node) -> tuple[int, int] | None:
     """Return the axis of the operand, and of the weight, over which a convolution or `matmul` sums.
 
     None where a convolution has groups of channels or a layout that does not name them, or the weight is a vector.
     """
     if node.op == "relax.matmul":
-        return (node.inputs[0].ndim - 1, weight.ndim - 2) if weight.ndim >= 2 else None
+        rank = node.inputs[1].ndim
+        return (node.inputs[0].ndim - 1, rank - 2) if rank >= 2 else None
     attrs = node.attrs
     layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
     if int(attrs.groups) != 1 or len(layout) != node.inputs[0].ndim or "C" not in layout or "I" not in kernel:

@@ -90,7 +90,7 @@ def grow(graph: Graph, value: Value, view: Slice) -> Cluster:
             continue
         cluster.nodes[value.node] = (cluster.edge.pop(value)[0], cuts)
         for operand, cut in zip(value.node.inputs, cuts, strict=True):
-            if cut is not None and operand.array is None:
+            if cut is not None and operand.op != "constant":
                 cluster.edge.setdefault(operand, []).append(cut)
                 waiting.append(operand)
     return cluster
@@ -145,7 +145,7 @@ def _conv_cuts(conv: Node, view: Slice, shape: Sequence[Extent]) -> Cuts | None:
     """Return the weights of the channels that are kept, and the channels that a depthwise convolution reads."""
     attrs, (x, weight) = conv.attrs, conv.inputs
     layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
-    if weight.array is None or len(layout) != len(shape) or str(attrs.out_layout or layout) != layout:
+    if weight.op != "constant" or len(layout) != len(shape) or str(attrs.out_layout or layout) != layout:
         return None
     if "C" not in layout or "O" not in kernel or view.cuts(shape) != [layout.index("C")]:
         return None
@@ -154,7 +154,7 @@ def _conv_cuts(conv: Node, view: Slice, shape: Sequence[Extent]) -> Cuts | None:
     maps = Slice.whole(weight.shape or ()).with_axis(out, *window)
     if int(attrs.groups) == 1:
         return [None, maps]
-    if not int(attrs.groups) == weight.array.shape[out] == (x.shape or ())[channel]:
+    if not int(attrs.groups) == (weight.shape or ())[out] == (x.shape or ())[channel]:
         return None
     return [Slice.whole(x.shape or ()).with_axis(channel, *window), maps]
 
