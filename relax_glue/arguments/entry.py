@@ -135,10 +135,13 @@ class Entry:
         if clamp is not None:
             self._ask_of_clamp(check.node, *clamp)
             return
-        if isinstance(left, tirx.IntImm):
+        if isinstance(left, tirx.IntImm) or _factor(right, left) is not None:
             left, right = right, left
         needs = f"node '{check.node}' of {self._name} needs {written(left)}"
-        if isinstance(right, tirx.IntImm):
+        factor = _factor(left, right)
+        if factor is not None:
+            told = [f"{needs} to be a multiple of {factor}, and it is ", *self._valued(left)]
+        elif isinstance(right, tirx.IntImm):
             told = [f"{needs} to be {right.value}, and it is ", *self._valued(left)]
         else:
             told = [f"{needs} and {written(right)} to be equal, and they are ", left, " and ", right]
@@ -223,6 +226,18 @@ def _clamp(value: tirx.PrimExpr, other: tirx.PrimExpr) -> tuple[tirx.PrimExpr, i
     if not ends or not tvm_ffi.structural_equal(value, other):
         return None
     return value, ends.get(tirx.Max), ends.get(tirx.Min)
+
+
+def _factor(value: tirx.PrimExpr, other: tirx.PrimExpr) -> int | None:
+    """Return n where `other` is value // n * n; None for anything else."""
+    if (
+        not isinstance(other, tirx.Mul)
+        or not isinstance(other.a, tirx.FloorDiv)
+        or not isinstance(other.b, tirx.IntImm)
+    ):
+        return None
+    is_same = tvm_ffi.structural_equal(other.a.b, other.b) and tvm_ffi.structural_equal(other.a.a, value)
+    return int(other.b.value) if is_same else None
 
 
 def _divisors(func: relax.Function) -> Iterator[tirx.PrimExpr]:

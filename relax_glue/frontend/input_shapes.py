@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from relax_glue.errors import InputShapeError
+from relax_glue.ir.checks import MAX_EXTENT
 
 if TYPE_CHECKING:
     import onnx
@@ -59,19 +61,20 @@ def _extent(name: str, extent: object) -> int | str | None:
     if extent is None:
         return None
     if isinstance(extent, str):
-        if not (extent.isidentifier() and extent.isascii()):
+        if not (extent.isidentifier() and extent.isascii()) or keyword.iskeyword(extent):
             raise InputShapeError(
                 f"the shape of input '{name}' holds {extent!r}, which is no name for a free extent; names are made of "
-                "letters, digits and underscores"
+                "letters, digits and underscores, and are no words of Python"
             )
         return extent
     # numpy's integers are fine; a bool is an int in Python, yet never an extent.
     if isinstance(extent, bool) or not hasattr(extent, "__index__"):
         raise InputShapeError(f"the shape of input '{name}' holds {extent!r}, which is no integer")
     value = int(extent.__index__())
-    if value < 0:
+    if not 1 <= value <= MAX_EXTENT:  # in ONNX files 0 stands for an extent that is free
         raise InputShapeError(
-            f"the shape of input '{name}' holds {value}; give the extent itself, or None to leave it free"
+            f"the shape of input '{name}' holds {value}; give the extent itself, which is 1 or more and no larger than "
+            f"{MAX_EXTENT}, or None to leave it free"
         )
     return value
 
@@ -99,8 +102,7 @@ def check_shape(name: str, given: Sequence[int | str | None], declared: Sequence
             f"input '{name}' has rank {len(declared)}, {shown}; the shape given, {tuple(given)}, has rank {len(given)}"
         )
     for axis, (extent, fixed) in enumerate(zip(given, declared, strict=True)):
-        # Some exporters write 0 for "any", so a 0 in the file may be replaced.
-        if isinstance(fixed, int) and fixed and extent not in (None, fixed):
+        if isinstance(fixed, int) and extent not in (None, fixed):
             raise InputShapeError(
                 f"input '{name}' is fixed to {shown} in the file; the shape given, {tuple(given)}, differs on "
                 f"axis {axis}. Export the model with that axis free"
@@ -114,12 +116,15 @@ def onnx_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def declared_extents(value: onnx.ValueInfoProto) -> list[int | str] | None:
-    """Return the extents of an ONNX input, a name for each free one; None where its rank is unknown."""
+    """Return the extents of an ONNX input, a name for each free one; None where its rank is unknown.
+
+    Some exporters write 0 for "any".
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
     return [
-        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else _symbol(value, axis)
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else _symbol(value, axis)
         for axis, dim in enumerate(tensor.shape.dim)
     ]
 
@@ -127,7 +132,7 @@ def declared_extents(value: onnx.ValueInfoProto) -> list[int | str] | None:
 def _symbol(value: onnx.ValueInfoProto, axis: int) -> str:
     # "?" and "" stand for any extent, so two of them are two variables; a real name is one variable.
     name = re.sub(r"\W+", "_", value.type.tensor_type.shape.dim[axis].dim_param).strip("_")
-    if name and not name[0].isdigit():
+    if name and not name[0].isdigit() and not keyword.iskeyword(name):
         return name
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', value.name)}_dim{axis}"
 

@@ -171,10 +171,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _known_of(self, params: Sequence[relax.Var]) -> Facts:
         symbols = symbols_of(params)
-        arithmetic, checks = Arithmetic(), EntryChecks(symbols, self.bb)
+        arithmetic = Arithmetic()
         for symbol in symbols:
             least, most = self._ranges.get(symbol.name, (1, None))
             arithmetic.bind(symbol, least, MAX_EXTENT if most is None else most, symbol.name in self._ranges)
+        checks = EntryChecks(symbols, self.bb, arithmetic)
         return Facts(arithmetic, checks, Joins(self.bb, arithmetic, checks))
 
     def _is_emitted_output(self, value: Any) -> bool:
@@ -222,7 +223,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         ty = getattr(value, "ty", None)
         shape = getattr(ty, "shape", None)
         if isinstance(shape, relax.ShapeExpr):
-            self._facts.checks.not_negative(shape.values, self._facts.arithmetic, variable_name(name))
+            self._facts.checks.not_negative(shape.values, variable_name(name))
         if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 0:
             return value
         symbols = [tirx.Var(f"{variable_name(name)}_dim{axis}", "int64") for axis in range(ty.ndim)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
+
 import numpy as np
 import tvm
 from tvm import relax
@@ -65,17 +69,49 @@ def cast(node: OnnxNode) -> relax.Expr | None:
 
 
 def split(node: OnnxNode) -> relax.Expr | None:
-    """Split with an empty part as one slice for each part.
+    """Split with an empty part as one slice for each part; and a free axis into parts that make it up.
 
-    TVM asks for strictly rising cut positions and ends in a C++ check failure: [0, 2, 4] of an axis of 6.
+    TVM asks for strictly rising cut positions and ends in a C++ check failure: [0, 2, 4] of an axis of 6. It splits a
+    free axis into [2, 3] without asking that there be 5, and refuses parts that are computed.
     """
-    sizes = node.attrs.get("split") if node.opset < 13 else node.constant(1)
-    if sizes is None or all(sizes):
-        return None
     axis = node.attrs.get("axis", 0) % node.inputs[0].ty.ndim
-    ends = np.cumsum(sizes)
+    sizes = node.attrs.get("split") if node.opset < 13 else node.elements(1)
+    extents = extents_of(node.inputs[0])
+    if extents is not None and not isinstance(extents[axis], int):
+        sizes = _parts_of_free_axis(node, axis, extents, sizes)
+    elif extents is not None and sizes is not None:
+        node.require_equal(extents[axis], reduce(node.facts.arithmetic.add, sizes))
+    if sizes is None or all(isinstance(size, int) and size for size in sizes):
+        return None
+    ends = list(accumulate(sizes, node.facts.arithmetic.add))
+    begins = [0, *ends[:-1]]
     parts = [
-        node.emit(relax.op.strided_slice(node.inputs[0], [axis], [int(end - size)], [int(end)]))
-        for size, end in zip(sizes, ends, strict=True)
+        node.emit(relax.op.strided_slice(node.inputs[0], [axis], [begin], [end], assume_inbound=True))
+        for begin, end in zip(begins, ends, strict=True)
     ]
     return relax.Tuple(parts)
+
+
+def _parts_of_free_axis(
+    node: OnnxNode, axis: int, extents: Sequence[Element], sizes: Sequence[Element] | None
+) -> Sequence[Element] | None:
+    """Ask that the parts make up the axis, and give the operand the extent that they make up.
+
+    Returns None where TVM's converter can go on: for equal parts, of which the last may be smaller since opset 18.
+    """
+    arithmetic, extent, count = node.facts.arithmetic, extents[axis], len(node.outputs)
+    if sizes is None and node.input(1) is None and "num_outputs" in node.attrs:
+        part = arithmetic.floor_divide(arithmetic.add(extent, count - 1), count)
+        node.require_least(arithmetic.subtract(extent, arithmetic.multiply(part, count - 1)), 0)
+        return None
+    if sizes is None and node.input(1) is not None:  # values decide
+        return None
+    if sizes is None:
+        whole = arithmetic.multiply(arithmetic.floor_divide(extent, count), count)
+    else:
+        whole = reduce(arithmetic.add, sizes)
+    for size in sizes or ():
+        node.require_least(size, 0)
+    wanted = [*extents[:axis], whole, *extents[axis + 1 :]]
+    node.inputs[0] = node.facts.joins.shaped(node.name, node.inputs[0], wanted)
+    return sizes

@@ -12,7 +12,9 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from relax_glue.errors import InputShapeError
 from relax_glue.ir.checks import Check
+from relax_glue.ir.text import written
 
 from .arithmetic import Arithmetic, Element
 
@@ -26,11 +28,19 @@ class EntryChecks:
         The free extents of the function's parameters: what is known at its entry.
     builder : relax.BlockBuilder, optional
         Where to ask for what is not known at the entry, or only matters in a branch.
+    arithmetic : Arithmetic, optional
+        What is known of the extents. What they can never be is refused at once.
     """
 
-    def __init__(self, symbols: Iterable[tirx.Var], builder: relax.BlockBuilder | None = None) -> None:
+    def __init__(
+        self,
+        symbols: Iterable[tirx.Var],
+        builder: relax.BlockBuilder | None = None,
+        arithmetic: Arithmetic | None = None,
+    ) -> None:
         self._symbols = set(symbols)
         self._builder = builder
+        self._arithmetic = arithmetic or Arithmetic()
         self._branches = 0
         self._found: dict[tuple[str, str], Check] = {}
         self._seen: set[str] = set()
@@ -50,9 +60,21 @@ class EntryChecks:
         return all(known)
 
     def equal(self, left: Element, right: Element, node: str) -> None:
-        """Ask that two integers be equal: at the entry, or in place if they are known only there."""
+        """Ask that two integers be equal: at the entry, or in place if they are known only there.
+
+        Raises
+        ------
+        InputShapeError
+            The ranges of the extents allow no call in which they are.
+        """
         check = Check.of(left, right, node)
-        if self._builder is None or self.known_at_entry(left, right):
+        if self._builder is None:
+            self._found.setdefault((str(left), str(right)), check)
+            return
+        if self.known_at_entry(left, right):
+            self._refuse_never(
+                tirx.NE(check.left, check.right), node, f"{written(left)} and {written(right)} to be equal"
+            )
             self._found.setdefault((str(left), str(right)), check)
             return
         size = self._builder.emit(relax.ShapeExpr([check.left]), name_hint=f"{node}_size")
@@ -60,9 +82,18 @@ class EntryChecks:
 
     def at_least(self, value: Element, least: int, node: str) -> None:
         """Ask that an integer be no less than a number."""
+        if self.known_at_entry(value):
+            self._refuse_never(value < least, node, f"{written(value)} to be at least {least}")
         self.equal(value, tirx.max(value, tirx.IntImm("int64", least)), node)
 
-    def not_negative(self, extents: Iterable[Any], arithmetic: Arithmetic, node: str) -> None:
+    def _refuse_never(self, violated: Any, node: str, needs: str) -> None:
+        if self._arithmetic.proves(violated):
+            raise InputShapeError(
+                f"node '{node}' needs {needs}, which no sizes of the inputs are within their ranges: give other "
+                "ranges, or fix the axes through input_shapes"
+            )
+
+    def not_negative(self, extents: Iterable[Any], node: str) -> None:
         """Ask that the extents of a result be no less than 0: an image can be too small for a window.
 
         Asked is what does not follow from the extents of the inputs, and is known at the entry.
@@ -71,7 +102,7 @@ class EntryChecks:
             if isinstance(extent, (tirx.IntImm, tirx.Var)) or str(extent) in self._seen:
                 continue
             self._seen.add(str(extent))
-            if not arithmetic.proves(extent >= 0) and self.known_at_entry(extent):
+            if not self._arithmetic.proves(extent >= 0) and self.known_at_entry(extent):
                 self.at_least(extent, 0, node)
 
     def within(self, symbol: tirx.Var, least: int, most: int | None) -> None:

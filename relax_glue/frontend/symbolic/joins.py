@@ -68,6 +68,11 @@ class Joins:
             self._require(name, row, wanted)
         return self._to(name, value, wanted[rank - len(given) :]), wanted
 
+    def shaped(self, name: str, value: relax.Expr, wanted: Sequence[Element]) -> relax.Expr:
+        """Return a tensor with the extents that a node needs it to have."""
+        self._require(name, _extents(value) or [], wanted)
+        return self._to(name, value, wanted)
+
     def _broadcast(self, name: str, values: list[Any], shapes: list[list[Element]]) -> list[Any]:
         rank = max(map(len, shapes))
         padded = [[1] * (rank - len(shape)) + shape for shape in shapes]

@@ -2,7 +2,8 @@
 
 They become two attributes of `main` that TVM itself reads when it plans memory, `tir_var_lower_bound` and
 `tir_var_upper_bound`; TensorRT's optimisation profiles take them over. A size outside is refused when the function is
-called, by a check at its entry.
+called: by what `relax_glue.compile` adds to it (`relax_glue.arguments`), and, whoever compiles it, by a check at its
+entry.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tvm import relax
 
 from relax_glue.errors import InputShapeError
 from relax_glue.ir.bounds import LOWER_BOUND, UPPER_BOUND, attribute_bounds
+from relax_glue.ir.checks import MAX_EXTENT
 
 from .checks import EntryChecks, symbols_of
 
@@ -70,7 +72,10 @@ def _range(name: str, ends: Range) -> tuple[int, int | None]:
 def _integer(name: str, end: object) -> int:
     if isinstance(end, bool) or not hasattr(end, "__index__"):
         raise InputShapeError(f"the range of '{name}' holds {end!r}, which is no integer")
-    return int(end.__index__())
+    value = int(end.__index__())
+    if value > MAX_EXTENT:
+        raise InputShapeError(f"the range of '{name}' holds {value}; no axis is that long, and None leaves an end open")
+    return value
 
 
 def with_ranges(mod: tvm.IRModule, given: Ranges | None) -> tvm.IRModule:
