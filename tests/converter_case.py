@@ -60,13 +60,13 @@ def refusals(build: Build, inputs: Sequence[np.ndarray]) -> list[Refusal]:
     return [refusal for refusal in said if refusal is not None]
 
 
-def run(build: Build, inputs: Sequence[np.ndarray]) -> Outcome:
+def run(build: Build, inputs: Sequence[np.ndarray], product_tiles: int = 0) -> Outcome:
     """Build the network of an accepted case, evaluate it, and run the function with LLVM."""
     module = module_of(build, inputs)
     for call in calls_of(module):
         refusal = REGISTRY.accepts(call)
         assert refusal is None, f"{call.op.name} is refused: {refusal}"
-    network = build_network(module["main"])
+    network = build_network(module["main"], product_tiles=product_tiles)
     return Outcome(network, evaluate(network, inputs), run_llvm(module, inputs))
 
 
@@ -90,13 +90,14 @@ def check(
     engine: bool = False,
     gpu: bool = True,
     step: float = 0.0,
+    product_tiles: int = 0,
 ) -> Network:
     """Run a case and compare the numbers: bit for bit unless a tolerance is given.
 
     With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too, unless
     `gpu` is False. `step` is what a value may be off there beside rounding: one step of a quantization.
     """
-    outcome = run(build, inputs)
+    outcome = run(build, inputs, product_tiles)
     assert len(outcome.got) == len(outcome.wanted)
     for got, wanted in zip(outcome.got, outcome.wanted, strict=True):
         assert got.shape == wanted.shape

@@ -25,7 +25,7 @@ from .check_report import CheckReport, RegionCheck, difference
 from .codegen import RegionCaller, make_artifact
 from .converters import REGISTRY
 from .cuda import gpu
-from .engine import build_plan
+from .engine import build_plan, product_tiles
 from .host import host_module
 from .network import DTYPES, Network
 from .options import BuildOptions
@@ -233,7 +233,8 @@ def _compare(
 
 def _network(region: Region, options: BuildOptions) -> Network:
     """Make the network of a region whose steps have different names."""
-    network = Network(get_provider(options.provider).builder())
+    provider = get_provider(options.provider)
+    network = Network(provider.builder(), product_tiles(options, provider))
     network.build(region, REGISTRY)
     return network
 

@@ -17,6 +17,7 @@ from ..errors import DeviceError
 
 _LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+_MULTIPROCESSORS = 16
 _NON_BLOCKING = 1
 _NO_TIMING = 2
 _CAPTURE_THREAD_LOCAL = 1
@@ -100,6 +101,10 @@ class Driver:
         major = self._number("cuDeviceGetAttribute", _CAPABILITY_MAJOR, device)
         minor = self._number("cuDeviceGetAttribute", _CAPABILITY_MINOR, device)
         return f"{name.value.decode()} ({major}.{minor})"
+
+    def multiprocessors(self, index: int) -> int:
+        """Return how many multiprocessors a GPU has."""
+        return self._number("cuDeviceGetAttribute", _MULTIPROCESSORS, self._number("cuDeviceGet", index))
 
     def primary_context(self, index: int) -> int:
         """Return the context that the CUDA runtime uses on a GPU; it stays retained."""
@@ -187,12 +192,15 @@ class Gpu:
         Its name and compute capability.
     context : int
         Its primary context.
+    multiprocessors : int
+        How many it has.
     """
 
     driver: Driver
     index: int
     name: str
     context: int
+    multiprocessors: int
 
 
 @functools.cache
@@ -208,7 +216,7 @@ def gpu(index: int = 0) -> Gpu:
     count = driver.device_count()
     if not 0 <= index < count:
         raise DeviceError(f"no GPU number {index}: the NVIDIA driver finds {count}")
-    return Gpu(driver, index, driver.device_name(index), driver.primary_context(index))
+    return Gpu(driver, index, driver.device_name(index), driver.primary_context(index), driver.multiprocessors(index))
 
 
 def gpu_name(index: int = 0) -> str:
@@ -217,6 +225,14 @@ def gpu_name(index: int = 0) -> str:
         return gpu(index).name
     except DeviceError:
         return "no GPU"
+
+
+def multiprocessors(index: int = 0) -> int | None:
+    """Return what `Gpu.multiprocessors` is, or None on a machine that has no GPU."""
+    try:
+        return gpu(index).multiprocessors
+    except DeviceError:
+        return None
 
 
 def _load() -> Any:

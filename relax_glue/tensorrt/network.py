@@ -63,12 +63,15 @@ class Network:
         input, an int64 shape tensor that holds them.
     extents : Extents
         The shape tensors.
+    product_tiles : int
+        Float32 convolutions whose results have fewer tiles than that become matrix products; see `converters.gemm`.
     named : dict[str, str]
         For each result of a Relax call, by its variable's name, the name of its tensor.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, product_tiles: int = 0) -> None:
         self.builder = builder
+        self.product_tiles = product_tiles
         self.provider: Provider = builder.provider
         self.trt: Any = builder.provider.trt
         self.net = builder.network()
@@ -350,7 +353,10 @@ class Network:
 
 
 def build_network(
-    function: relax.Function, provider: Provider | str | None = None, registry: Registry | None = None
+    function: relax.Function,
+    provider: Provider | str | None = None,
+    registry: Registry | None = None,
+    product_tiles: int = 0,
 ) -> Network:
     """Make the TensorRT network of a region function.
 
@@ -363,6 +369,9 @@ def build_network(
         Which TensorRT to use; see `get_provider`.
     registry : Registry, optional
         The converters; all of them if left out.
+    product_tiles : int
+        Float32 convolutions whose results have fewer tiles of 128 pixels by 128 channels than that become matrix
+        products, which is what `BuildOptions.conv_as_matmul` decides; 0 for none.
 
     Returns
     -------
@@ -380,7 +389,7 @@ def build_network(
         provider = get_provider(provider)
     from .converters import REGISTRY  # the converters' modules import this one
 
-    network = Network(provider.builder())
+    network = Network(provider.builder(), product_tiles)
     network.build(flatten(function), REGISTRY if registry is None else registry)
     return network
 

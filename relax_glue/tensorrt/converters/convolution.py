@@ -15,6 +15,7 @@ from ..extents import Dim
 from ..registry import Refusal, converter
 from ..slices import add_slice
 from .arith import extent_of, open_dims, refuse_arithmetic
+from .gemm import convolution_product, transposed_product
 from .layouts import (
     data_axes,
     from_layer,
@@ -80,7 +81,10 @@ def _growth(call: relax.Call, spatial: int) -> tuple[int, ...]:
 
 @converter(*_CONV, accepts=_accepts)
 def convolution(network: Network, call: relax.Call) -> Any:
-    """One convolution layer, between shuffles where the layout is not TensorRT's."""
+    """One convolution layer, between shuffles where the layout is not TensorRT's, or a product (`gemm`)."""
+    multiplied = convolution_product(network, call)
+    if multiplied is not None:
+        return multiplied
     spatial = _CONV[call.op.name]
     axes = data_axes(spatial)
     layer = _layer(network, call, spatial, dtype_of(call), transposed=False)
@@ -92,8 +96,11 @@ def convolution(network: Network, call: relax.Call) -> Any:
 def transposed_convolution(network: Network, call: relax.Call) -> Any:
     """One deconvolution layer. TensorRT has no output padding: it is less padding at the end, then zeros.
 
-    The layer has no bfloat16, so that is computed in float32.
+    The layer has no bfloat16, so that is computed in float32. A product may do better (`gemm`).
     """
+    multiplied = transposed_product(network, call)
+    if multiplied is not None:
+        return multiplied
     spatial = _DECONV[call.op.name]
     axes = data_axes(spatial)
     dtype = dtype_of(call)
