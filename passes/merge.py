@@ -14,7 +14,7 @@ import tvm_ffi
 
 from relax_glue.evaluate import EVALUATORS
 from relax_glue.ir import Graph, Node, Value
-from relax_glue.ir.write import call_with
+from relax_glue.ir.operands import call_with
 from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 
 from .base import family

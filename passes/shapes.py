@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from relax_glue.ir import Extent, Graph, Node, Value, checks_nothing, extents, is_static
-from relax_glue.ir.write import call_with
+from relax_glue.ir.operands import call_with
 from relax_glue.rewrite import FOLD, Decline, Replacement, RewriteStats, RuleSet, rule
 from relax_glue.validate import as_names
 

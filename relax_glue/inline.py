@@ -9,9 +9,8 @@ from tvm import relax
 
 from .ir import Graph, Node, Value, map_blocks, map_functions, read_block, write_block
 from .ir.dataflow import open_dataflow_blocks
+from .ir.operands import call_with, is_value
 from .ir.rename import with_symbols_of
-from .ir.shapes import is_symbol
-from .ir.write import call_with
 from .region_function import is_region, region_functions
 from .validate import check_module
 
@@ -163,4 +162,4 @@ def _is_value(arg: relax.Expr) -> bool:
     """Return whether an argument is a value: a shape, or a tuple of axes or bounds of a slice, is none."""
     if isinstance(arg, relax.Tuple):
         return any(map(_is_value, arg.fields))
-    return not is_symbol(arg) and isinstance(arg, (relax.Var, tvm.ir.GenericConst, relax.TupleGetItem))
+    return is_value(arg) or isinstance(arg, relax.TupleGetItem)

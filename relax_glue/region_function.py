@@ -9,8 +9,8 @@ from tvm import relax, tirx
 from tvm.relax.utils import copy_with_new_vars
 
 from .ir import Graph, Node, Value
+from .ir.operands import substitute
 from .ir.order import symbols_of
-from .ir.write import substitute
 
 CODEGEN = "tensorrt"
 """The attribute Codegen of a region function."""
@@ -175,7 +175,7 @@ def _composite(node: Node, args: Sequence[Value]) -> relax.Function:
     """Return the local function of one operator; constants stay inside."""
     params = [relax.Var(_name(v), v.ty) for v in args]
     names = dict(zip(args, params, strict=True))
-    call = substitute(node.expr, iter([names.get(v, v.expr) for v in node.inputs]))
+    call = substitute(node.expr, [names.get(v, v.expr) for v in node.inputs])
     out = relax.Var("gv", node.ty)
     body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(out, call)])], out)
     relax.expr._update_type(body, node.ty)

@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RewriteError
+from .operands import same_call_with
 from .shapes import Extent, dtype_of, extents
 
 
@@ -302,9 +303,7 @@ class Graph:
 
     def rebuild(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Add the call of `node` with other operands, one for each of its own in the same order."""
-        from .write import call_with  # write builds on graph
-
-        expr = self._builder.normalize(call_with(node.expr, [v.expr for v in inputs]))
+        expr = self._builder.normalize(same_call_with(node.expr, [v.expr for v in inputs]))
         return Value(self._bind(expr, inputs))
 
     def constant(self, array: np.ndarray) -> Value:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from ..errors import InvalidModuleError
 from .graph import Graph, Value
-from .shapes import is_symbol
+from .operands import is_value, operands_of
 
 # Operators whose first operand is a tuple of tensors: a tuple-typed variable there is read item by item.
 VARIADIC = frozenset({"relax.concat", "relax.stack", "relax.einsum", "relax.meshgrid"})
@@ -21,61 +20,26 @@ class _Reader:
         self.env: dict[relax.Expr, Value] = {}
         self.position = 0.0
 
-    def value_of(self, expr: relax.Expr) -> Value | None:
-        """Return the value that a leaf expression refers to, or None where it refers to none."""
-        if is_symbol(expr):
-            return None
-        if isinstance(expr, relax.Var):
-            found = self.env.get(expr)
-            return found if found is not None else self._outside(expr)
-        if isinstance(expr, tvm.ir.GenericConst):
-            return self._constant(expr)
-        return None
-
-    def _outside(self, var: relax.Var) -> Value:
-        node = self.graph.attach("input", [], var, var, -2.0)
-        self.env[var] = Value(node)
-        return self.env[var]
-
-    def _constant(self, const: relax.Expr) -> Value:
-        found = self.env.get(const)
+    def value_of(self, expr: relax.Expr) -> Value:
+        """Return the value that a variable or a constant is."""
+        found = self.env.get(expr)
         if found is None:
-            found = self.env[const] = Value(self.graph.attach("constant", [], const, const, -1.0))
+            is_constant = isinstance(expr, tvm.ir.GenericConst)
+            op, position = ("constant", -1.0) if is_constant else ("input", -2.0)
+            found = self.env[expr] = Value(self.graph.attach(op, [], expr, expr, position))
         return found
-
-    def operands(self, expr: relax.Expr, found: list[Value]) -> None:
-        """Append the values in `expr`, in the order in which `write.substitute` puts them back.
-
-        The function that a call calls is the last of them where a variable holds it: a local function, a parameter.
-        """
-        for arg in (*expr.args, expr.op) if isinstance(expr, relax.Call) else (expr,):
-            self._operand(arg, found)
-
-    def _operand(self, expr: relax.Expr, found: list[Value]) -> None:
-        value = self.value_of(expr)
-        if value is not None:
-            found.append(value)
-        elif isinstance(expr, relax.Tuple):
-            for item in expr.fields:
-                self._operand(item, found)
-        elif isinstance(expr, relax.TupleGetItem):
-            self._operand(expr.tuple_value, found)
-        elif isinstance(expr, relax.Call):  # reshape(exp(x)) would pass for a reshape of x
-            name = getattr(expr.op, "name", expr.op)
-            raise InvalidModuleError(f"{name} is called inside another call; run relax.transform.Normalize() first")
 
     def bind(self, binding: relax.Binding) -> Value:
         """Add the node of a binding, or find the value that the binding only renames."""
         if isinstance(binding, relax.MatchCast):
             return self._cast(binding)
         expr = binding.value
-        alias = self.value_of(expr)
-        if alias is not None:
-            return alias
-        if isinstance(expr, relax.TupleGetItem):
-            return self._item(expr, binding)
         if isinstance(expr, relax.Call):
             return self._call(expr, binding)
+        if is_value(expr):
+            return self.value_of(expr)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._item(expr, binding)
         if isinstance(expr, relax.Tuple):
             return self._bind("tuple", expr, binding)
         return self._bind("opaque", expr, binding)
@@ -97,17 +61,18 @@ class _Reader:
 
     def _spread(self, call: relax.Call) -> relax.Call:
         """Write concat(t) as concat((t[0], t[1], ...))."""
-        whole = self.value_of(call.args[0])
-        if whole is None or not isinstance(whole.ty, relax.TupleType):
+        first, *rest = call.args[:]
+        if not is_value(first) or not isinstance(first.ty, relax.TupleType):
             return call
+        whole = self.value_of(first)
         items = [self._item_value(whole, k) for k in range(len(whole.ty.fields))]
         for item in items:
             self.env.setdefault(item.expr, item)
-        args = [relax.Tuple([item.expr for item in items]), *list(call.args)[1:]]
+        args = [relax.Tuple([item.expr for item in items]), *rest]
         return relax.Call(call.op, args, call.attrs, call.ty_args, call.span, call.ty)
 
     def _item(self, expr: relax.TupleGetItem, binding: relax.Binding) -> Value:
-        whole = self.value_of(expr.tuple_value)
+        whole = self.value_of(expr.tuple_value) if is_value(expr.tuple_value) else None
         if whole is None or whole.index is not None:
             return self._bind("opaque", expr, binding)
         value = self._item_value(whole, expr.index)
@@ -123,12 +88,8 @@ class _Reader:
         return Value(node, index)
 
     def _bind(self, op: str, expr: relax.Expr, binding: relax.Binding) -> Value:
-        found: list[Value] = []
-        if isinstance(expr, relax.Function):
-            found = [v for v in map(self.value_of, relax.analysis.free_vars(expr)) if v is not None]
-        else:
-            self.operands(expr, found)
-        node = self.graph.attach(op, found, expr, binding.var, self.position)
+        operands = [self.value_of(value) for value in operands_of(expr)]
+        node = self.graph.attach(op, operands, expr, binding.var, self.position)
         if isinstance(binding, relax.MatchCast):
             node.cast_to = binding.ty
         if isinstance(expr, relax.Call) and getattr(node.ty, "shape", node.ty) is None:
@@ -151,10 +112,10 @@ def read_block(block: relax.DataflowBlock) -> Graph:
         `concat` of a tuple variable are resolved to their producers.
     """
     reader = _Reader()
-    for position, binding in enumerate(block.bindings):
+    for position, binding in enumerate(block.bindings[:]):
         reader.position = float(position)
-        value = reader.bind(binding)
-        reader.env[binding.var] = value
-        if not isinstance(binding.var, relax.DataflowVar):
-            reader.graph.output(binding.var, value)
+        var = binding.var
+        value = reader.env[var] = reader.bind(binding)
+        if not isinstance(var, relax.DataflowVar):
+            reader.graph.output(var, value)
     return reader.graph

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.sym import Analyzer
@@ -37,14 +36,6 @@ def _bounded(extent: Any) -> Any:
             if isinstance(bound, tirx.IntImm) and bound.value == _INT64_MAX:
                 return other
     return extent
-
-
-def is_symbol(expr: Any) -> bool:
-    """Return whether an expression is the variable of an extent and no value.
-
-    TVM's variables of integers and of tensors are one class: the bounds `(h,)` of a slice hold one.
-    """
-    return isinstance(expr, relax.Var) and isinstance(expr.ty, tvm.ir.PrimType)
 
 
 def dtype_of(ty: relax.Type) -> str | None:

@@ -7,53 +7,13 @@ block that no rule touched comes out as it was read. Nodes that nothing uses are
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
 
-import tvm
 from tvm import relax
 
 from .blocks import typed
 from .graph import Graph, Node, Value
+from .operands import substitute
 from .order import symbol_dependencies
-from .rename import rename
-from .shapes import is_symbol
-
-
-def substitute(expr: relax.Expr, operands: Iterator[relax.Expr]) -> relax.Expr:
-    """Put `operands` in the places of the values in `expr`; return `expr` itself if nothing changed."""
-    if is_symbol(expr):
-        return expr
-    if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
-        new = next(operands)
-        return expr if new.same_as(expr) else new
-    if isinstance(expr, relax.Tuple):
-        fields = [substitute(item, operands) for item in expr.fields]
-        return relax.Tuple(fields) if _changed(expr.fields, fields) else expr
-    if isinstance(expr, relax.TupleGetItem):
-        whole = substitute(expr.tuple_value, operands)
-        return expr if whole.same_as(expr.tuple_value) else relax.TupleGetItem(whole, expr.index)
-    if isinstance(expr, relax.Call):
-        args, callee = _call_parts(expr, operands)
-        return _call(expr, args, callee, expr.ty) if _changed([*expr.args, expr.op], [*args, callee]) else expr
-    return expr
-
-
-def _call_parts(call: relax.Call, operands: Iterator[relax.Expr]) -> tuple[list[relax.Expr], relax.Expr]:
-    """Put `operands` in the places of the values in a call; return its arguments, and what it calls."""
-    return [substitute(arg, operands) for arg in call.args], substitute(call.op, operands)
-
-
-def _changed(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
-    return any(not a.same_as(b) for a, b in zip(old, new, strict=True))
-
-
-def _call(call: relax.Call, args: Sequence[relax.Expr], callee: relax.Expr, ty: relax.Type | None = None) -> relax.Call:
-    return relax.Call(callee, args, call.attrs, call.ty_args, call.span, ty)
-
-
-def call_with(call: relax.Call, operands: Sequence[relax.Expr]) -> relax.Call:
-    """Return a fresh, untyped call like `call` with other operands, in the order in which they were read."""
-    return _call(call, *_call_parts(call, iter(operands)))
 
 
 def _may_be_bound(var: relax.Var, value: Value) -> bool:
@@ -132,14 +92,7 @@ class _Writer:
             source = self.names[node.inputs[0]] if node.inputs else node.expr
             self.bindings.append(relax.MatchCast(var, source, node.cast_to))
             return
-        self.bindings.append(relax.VarBinding(var, self._expr(node)))
-
-    def _expr(self, node: Node) -> relax.Expr:
-        operands = [self.names[v] for v in node.inputs]
-        if isinstance(node.expr, relax.Function):
-            names = {v.expr: new for v, new in zip(node.inputs, operands, strict=True) if not v.expr.same_as(new)}
-            return rename(node.expr, names)
-        return substitute(node.expr, iter(operands))
+        self.bindings.append(relax.VarBinding(var, substitute(node.expr, [self.names[v] for v in node.inputs])))
 
     def _bind_item(self, node: Node, index: int) -> None:
         value = Value(node, index)
