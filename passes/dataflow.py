@@ -11,6 +11,8 @@ from tvm import relax
 
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.dataflow import open_dataflow_blocks
+from relax_glue.ir.names import without_names
+from relax_glue.ir.operands import is_value
 from relax_glue.rewrite import EXACT
 from relax_glue.transform import Transform
 
@@ -29,12 +31,8 @@ OPEN = Transform(
 
 def _plain(block: relax.DataflowBlock) -> relax.DataflowBlock:
     """Give what a match_cast casts a binding of its own, and take out bindings that only rename."""
-    return write_block(read_block(block)) if any(map(_is_to_be_written, block.bindings)) else block
-
-
-def _is_to_be_written(binding: relax.Binding) -> bool:
-    is_name = isinstance(binding.value, (relax.Var, tvm.ir.GenericConst))
-    return not is_name if isinstance(binding, relax.MatchCast) else is_name
+    is_cast_inside = any(isinstance(b, relax.MatchCast) and not is_value(b.value) for b in block.bindings[:])
+    return write_block(read_block(block)) if is_cast_inside else without_names(block)
 
 
 def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:
