@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import networkx as nx
 import tvm
 from tvm import relax
@@ -37,8 +39,7 @@ def is_cheap(node: Node, registry: Registry) -> bool:
 
 
 def _computes_indices(node: Node) -> bool:
-    tensors = [node.ty, *(v.ty for v in node.inputs)]
-    return all(isinstance(ty, relax.TensorType) and str(ty.dtype) in _INDEX_TYPES for ty in tensors)
+    return all(value.dtype in _INDEX_TYPES for value in (node.value, *node.inputs))
 
 
 def _computes_a_number(node: Node) -> bool:
@@ -68,8 +69,9 @@ def _crossing(value: Value) -> int:
 
 
 def block_costs(graph: Graph, registry: Registry) -> Costs[Node]:
-    """Return what the nodes of a block cost the partition."""
+    """Return what the nodes of a block cost the partition; each is computed once, since the block stays as it is."""
 
+    @cache
     def output_bytes(node: Node) -> int:
         if isinstance(node.ty, relax.TupleType):
             used = {v for user in node.users for v in user.inputs if v.node is node}
@@ -79,7 +81,11 @@ def block_costs(graph: Graph, registry: Registry) -> Costs[Node]:
     def read_bytes(producer: Node, user: Node) -> int:
         return sum(_crossing(v) for v in {v for v in user.inputs if v.node is producer})
 
-    return Costs(output_bytes, read_bytes, lambda n: is_cheap(n, registry), graph.is_output)
+    @cache
+    def cheap(node: Node) -> bool:
+        return is_cheap(node, registry)
+
+    return Costs(output_bytes, read_bytes, cheap, graph.is_output)
 
 
 def make_copies(graph: Graph, found: Regions[Node]) -> dict[Node, int]:

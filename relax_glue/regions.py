@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import networkx as nx
@@ -131,37 +132,55 @@ def grown_for_outside(dag: nx.DiGraph, accepted: Callable[[N], bool], costs: Cos
     carrying = _Carrying(dag, accepted, costs)
     found: set[N] = set()
     for node in reversed(list(nx.topological_sort(dag))):
-        if not accepted(node) or not costs.cheap(node) or costs.seen(node):
+        if not accepted(node) or not all(u in found or not accepted(u) for u in dag.succ[node]):
             continue
-        outside = all(u in found or not accepted(u) for u in dag.succ[node])
-        if outside and costs.output_bytes(node) - carrying.made[node] >= costs.kernel_bytes:
+        if not costs.cheap(node) or costs.seen(node):
+            continue
+        if costs.output_bytes(node) - carrying.made[node] >= costs.kernel_bytes:
             found.add(node)
     return found
 
 
 class _Carrying(Generic[N]):
-    """What it costs that a later region reads a value: the value itself, or what it is made of."""
+    """What it costs that a later region reads a value: the value itself, or what it is made of.
+
+    Both tables are made when they are first asked for: where everything is one region, they never are.
+    """
 
     def __init__(self, dag: nx.DiGraph, accepted: Callable[[N], bool], costs: Costs[N]) -> None:
+        self.dag = dag
+        self.accepted = accepted
         self.costs = costs
-        # what is there in any case: made outside, a result, or read by something outside
-        self.there = {n for n in dag if not accepted(n) or costs.seen(n) or not all(accepted(u) for u in dag.succ[n])}
-        self.made: dict[N, int] = {}
-        for node in nx.topological_sort(dag):
-            self.made[node] = sum(self._read(p, node) for p in dag.pred[node])
+
+    @cached_property
+    def there(self) -> set[N]:
+        """What is there in any case: made outside, a result, or read by something outside."""
+        dag, accepted, seen = self.dag, self.accepted, self.costs.seen
+        return {n for n in dag if not accepted(n) or seen(n) or not all(accepted(u) for u in dag.succ[n])}
+
+    @cached_property
+    def made(self) -> dict[N, int]:
+        """What crosses instead of a value where it is made again: what it is made of."""
+        made: dict[N, int] = {}
+        for node in nx.topological_sort(self.dag):
+            made[node] = sum(self._read(p, node, made) for p in self.dag.pred[node])
+        return made
 
     def again(self, node: N) -> bool:
         """Return whether a node is rather made again than read by a later region."""
+        return self._again(node, self.made)
+
+    def _again(self, node: N, made: Mapping[N, int]) -> bool:
         if node in self.there or not self.costs.cheap(node):
             return False
-        return self.made[node] < self.costs.output_bytes(node)
+        return made[node] < self.costs.output_bytes(node)
 
-    def _read(self, producer: N, user: N) -> int:
+    def _read(self, producer: N, user: N, made: Mapping[N, int]) -> int:
         """Return the cost of what a user in a later region reads of a producer."""
         if producer in self.there:
             return 0
         crossing = self.costs.read_bytes(producer, user)
-        return min(self.made[producer], crossing) if self.again(producer) else crossing
+        return min(made[producer], crossing) if self._again(producer, made) else crossing
 
 
 def latest_levels(
@@ -177,6 +196,8 @@ def latest_levels(
     holds: a node never passes one of its users. `may_move` says which nodes are looked at; by default all.
     """
     top = max((level[n] for n in dag if accepted(n)), default=0)
+    if not top:
+        return dict(level)  # one region, and none that is later
     carrying = _Carrying(dag, accepted, costs)
     new = dict(level)
     limit: dict[N, int] = {}
@@ -211,6 +232,8 @@ def copies(
     dag: nx.DiGraph, accepted: Callable[[N], bool], level: Mapping[N, int], costs: Costs[N]
 ) -> dict[N, frozenset[int]]:
     """Return the nodes that later regions make again instead of reading them, with the levels of these."""
+    if len({level[n] for n in dag if accepted(n)}) < 2:
+        return {}
     carrying = _Carrying(dag, accepted, costs)
     found: dict[N, frozenset[int]] = {}
     for node in reversed(list(nx.topological_sort(dag))):
