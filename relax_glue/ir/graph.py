@@ -134,7 +134,7 @@ class Node:
         if self.op != "constant":
             return None
         if self._array is None:
-            self._array = np.asarray(self.var.value.numpy())
+            self._array = _array_of(self.var.value)
             self._array.flags.writeable = False
         return self._array
 
@@ -308,12 +308,11 @@ class Graph:
 
     def constant(self, array: np.ndarray) -> Value:
         """Add a constant; equal constants of up to 64 bytes are one node."""
-        array = np.ascontiguousarray(array).reshape(array.shape)
         key = (str(array.dtype), array.shape, array.tobytes()) if array.nbytes <= 64 else None
         node = self._constants.get(key) if key else None
         if node is not None and node in self._nodes:
             return Value(node)
-        expr = relax.const(array, str(array.dtype))
+        expr = relax.const(tvm.runtime.tensor(array))  # an array would be copied once more
         node = self.attach("constant", [], expr, expr, -1.0)
         if key:
             self._constants[key] = node
@@ -395,3 +394,11 @@ def checks_nothing(cast: Node) -> bool:
 
 def _is_check(node: Node) -> bool:
     return node.op == "match_cast" and not checks_nothing(node)
+def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """Return a tensor as an array: its own memory, or a copy where numpy does not know the type, as bfloat16."""
+    try:
+        return np.from_dlpack(tensor)
+    except RuntimeError:
+        return tensor.numpy()
+
+
