@@ -138,7 +138,7 @@ _TYPED = tuple(
 )
 def refine_type(node: Node, graph: Graph) -> Replacement | Decline:
     """Infer a type again when those of the operands have become known."""
-    if not any(shape is None for shape in _shapes(node.ty)):
+    if node.shape_of(None) is not None or None not in _shapes(node.ty):
         return Decline("the shape is known")
     if not node.inputs or any(None in _shapes(v.ty) for v in node.inputs):
         return Decline("an operand's shape is not known")

@@ -192,7 +192,10 @@ class RewriteStats:
 
     def of(self, name: str) -> RuleCount:
         """Return the count of a rule, which is made on first use."""
-        return self.rules.setdefault(name, RuleCount())
+        count = self.rules.get(name)
+        if count is None:
+            count = self.rules[name] = RuleCount()
+        return count
 
 
 class _Driver:

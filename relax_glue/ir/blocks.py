@@ -94,8 +94,9 @@ def _block(block: relax.BindingBlock, rewrite: RewriteBlock) -> relax.BindingBlo
 
 def _mapped(block: relax.BindingBlock, rewrite: Callable[[relax.Binding], relax.Binding]) -> relax.BindingBlock:
     """Return a block of the same kind with its bindings rewritten."""
-    bindings = [rewrite(binding) for binding in block.bindings]
-    if all(new.same_as(old) for new, old in zip(bindings, block.bindings, strict=True)):
+    before = block.bindings[:]
+    bindings = [rewrite(binding) for binding in before]
+    if all(new is old for new, old in zip(bindings, before, strict=True)):
         return block
     kind = relax.DataflowBlock if isinstance(block, relax.DataflowBlock) else relax.BindingBlock
     return kind(bindings, block.span)

@@ -49,7 +49,7 @@ class Value:
     @property
     def dtype(self) -> str | None:
         """The element type as a string, or None where it is unknown."""
-        return dtype_of(self.ty)
+        return self.node.dtype_of(self.index)
 
     @property
     def op(self) -> str:
@@ -98,7 +98,7 @@ class Node:
     """
 
     __slots__ = (
-        "_array", "_items", "_shapes", "_view", "cast_to", "expr", "history",
+        "_array", "_dtypes", "_items", "_shapes", "_view", "cast_to", "expr", "history",
         "inputs", "op", "order", "origin", "ty", "users", "var",
     )  # fmt: skip
 
@@ -115,6 +115,7 @@ class Node:
         self.cast_to: relax.Type | None = None
         self._items: dict[int, relax.Var] = {}
         self._shapes: dict[int | None, tuple[Extent, ...] | None] = {}
+        self._dtypes: dict[int | None, str | None] = {}
         self._array: np.ndarray | None = None
         self._view: Any = None
 
@@ -158,6 +159,12 @@ class Node:
             ty = self.ty if index is None else self.ty.fields[index]
             self._shapes[index] = extents(ty) if isinstance(ty, relax.TensorType) else None
         return self._shapes[index]
+
+    def dtype_of(self, index: int | None) -> str | None:
+        """Return the element type of the result or of one of its items."""
+        if index not in self._dtypes:
+            self._dtypes[index] = dtype_of(self.ty if index is None else self.ty.fields[index])
+        return self._dtypes[index]
 
     def item_var(self, index: int) -> relax.Var:
         """Return the variable that stands for item `index` of a tuple result."""
@@ -392,8 +399,6 @@ def checks_nothing(cast: Node) -> bool:
     return relax.analysis.type_base_check(cast.cast_to, known) == relax.analysis.BaseCheckResult.PASS
 
 
-def _is_check(node: Node) -> bool:
-    return node.op == "match_cast" and not checks_nothing(node)
 def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
     """Return a tensor as an array: its own memory, or a copy where numpy does not know the type, as bfloat16."""
     try:
@@ -402,3 +407,5 @@ def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
         return tensor.numpy()
 
 
+def _is_check(node: Node) -> bool:
+    return node.op == "match_cast" and not checks_nothing(node)

@@ -22,11 +22,10 @@ _INT64_MAX = 2**63 - 1
 
 def extents(ty: relax.Type) -> tuple[Extent, ...] | None:
     """Return the extents of a tensor type, or None where its shape is unknown."""
-    shape = getattr(ty, "shape", None)
-    values = getattr(shape, "values", None)
+    values = getattr(getattr(ty, "shape", None), "values", None)
     if values is None:
         return None
-    return tuple(v.value if isinstance(v, tirx.IntImm) else _bounded(v) for v in values)
+    return tuple([v.value if isinstance(v, tirx.IntImm) else _bounded(v) for v in values[:]])
 
 
 def _bounded(extent: Any) -> Any:
@@ -41,7 +40,8 @@ def _bounded(extent: Any) -> Any:
 def dtype_of(ty: relax.Type) -> str | None:
     """Return the element type of a tensor type as a string such as "float32", or None where unknown."""
     dtype = getattr(ty, "dtype", None)
-    return None if dtype is None or str(dtype) in ("", "void") else str(dtype)
+    name = "" if dtype is None else str(dtype)
+    return name if name not in ("", "void") else None
 
 
 def is_static(shape: Sequence[Extent] | None) -> bool:
