@@ -237,7 +237,7 @@ class _Driver:
         while self.queue:
             node = self.queue.popleft()
             self.queued.discard(node)
-            if node in self.graph and self.graph.uses(node):
+            if node in self.graph and self.graph.is_used(node):
                 self._visit(node)
 
     def _visit(self, node: Node) -> None:

@@ -98,7 +98,7 @@ class Node:
     """
 
     __slots__ = (
-        "_array", "_dtypes", "_items", "_shapes", "_view", "cast_to", "expr", "history",
+        "_array", "_items", "_tensors", "_view", "cast_to", "expr", "history",
         "inputs", "op", "order", "origin", "ty", "users", "var",
     )  # fmt: skip
 
@@ -114,8 +114,7 @@ class Node:
         self.history: tuple[tuple[Any, str], ...] = ()
         self.cast_to: relax.Type | None = None
         self._items: dict[int, relax.Var] = {}
-        self._shapes: dict[int | None, tuple[Extent, ...] | None] = {}
-        self._dtypes: dict[int | None, str | None] = {}
+        self._tensors: dict[int | None, tuple[tuple[Extent, ...] | None, str | None]] = {}
         self._array: np.ndarray | None = None
         self._view: Any = None
 
@@ -155,16 +154,20 @@ class Node:
 
     def shape_of(self, index: int | None) -> tuple[Extent, ...] | None:
         """Return the extents of the result or of one of its items."""
-        if index not in self._shapes:
-            ty = self.ty if index is None else self.ty.fields[index]
-            self._shapes[index] = extents(ty) if isinstance(ty, relax.TensorType) else None
-        return self._shapes[index]
+        return self._tensor(index)[0]
 
     def dtype_of(self, index: int | None) -> str | None:
         """Return the element type of the result or of one of its items."""
-        if index not in self._dtypes:
-            self._dtypes[index] = dtype_of(self.ty if index is None else self.ty.fields[index])
-        return self._dtypes[index]
+        return self._tensor(index)[1]
+
+    def _tensor(self, index: int | None) -> tuple[tuple[Extent, ...] | None, str | None]:
+        """Return the extents and the element type, which are read once: TVM takes microseconds to give them."""
+        found = self._tensors.get(index)
+        if found is None:
+            ty = self.ty if index is None else self.ty.fields[index]
+            found = (extents(ty) if isinstance(ty, relax.TensorType) else None, dtype_of(ty))
+            self._tensors[index] = found
+        return found
 
     def item_var(self, index: int) -> relax.Var:
         """Return the variable that stands for item `index` of a tuple result."""
@@ -237,6 +240,10 @@ class Graph:
     def is_output(self, node: Node) -> bool:
         """Return whether a value of `node` is seen outside the block."""
         return bool(self._slots.get(node))
+
+    def is_used(self, node: Node) -> bool:
+        """Return whether a value of `node` is used by another node or seen outside the block."""
+        return bool(node.users) or self.is_output(node)
 
     def uses(self, node: Node) -> int:
         """Return how many times the values of `node` are used; being an output is one use each."""
@@ -371,7 +378,7 @@ class Graph:
         stack = [node]
         while stack:
             dead = stack.pop()
-            if dead not in self._nodes or self.uses(dead) or dead.op == "input" or _is_check(dead):
+            if dead not in self._nodes or self.is_used(dead) or dead.op == "input" or _is_check(dead):
                 continue
             del self._nodes[dead]
             for operand in dead.inputs:
@@ -383,7 +390,7 @@ class Graph:
     def sweep(self) -> bool:
         """Drop every node that nothing uses; return whether there was one."""
         before = len(self._nodes)
-        for node in sorted(self._nodes, key=lambda n: n.order, reverse=True):
+        for node in [node for node in self._nodes if not self.is_used(node)]:
             self.drop_dead(node)
         return len(self._nodes) < before
 

@@ -52,14 +52,15 @@ def _parts(call: relax.Call) -> list[relax.Expr]:
 
 
 def _collect(expr: relax.Expr, found: list[relax.Expr]) -> None:
-    if is_value(expr):
-        found.append(expr)
-    elif isinstance(expr, relax.Tuple):
+    kind = type(expr)
+    if kind is relax.Tuple:
         for item in expr.fields[:]:
             _collect(item, found)
-    elif isinstance(expr, relax.TupleGetItem):
+    elif kind is relax.TupleGetItem:
         _collect(expr.tuple_value, found)
-    elif isinstance(expr, relax.Call):  # reshape(exp(x)) would pass for a reshape of x
+    elif is_value(expr):
+        found.append(expr)
+    elif kind is relax.Call:  # reshape(exp(x)) would pass for a reshape of x
         name = getattr(expr.op, "name", expr.op)
         raise InvalidModuleError(f"{name} is called inside another call; run relax.transform.Normalize() first")
 
