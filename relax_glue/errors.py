@@ -21,7 +21,7 @@ class ModelImportError(RelaxGlueError, ValueError):
 
 
 class InputShapeError(RelaxGlueError, ValueError):
-    """An input shape given by the caller does not fit the model."""
+    """An input shape, or a range of sizes, that the caller gives does not fit the model."""
 
 
 class OffloadError(RelaxGlueError):
@@ -61,7 +61,7 @@ class DeviceError(RelaxGlueError, RuntimeError):
 
 
 class ExecutionError(RelaxGlueError, RuntimeError):
-    """An engine cannot run with the tensors that it was called with."""
+    """A compiled function, or an engine, cannot run with the tensors that it was called with."""
 
 
 class EngineWarning(UserWarning):

@@ -21,9 +21,10 @@ import relax_glue
 from relax_glue.arguments import check_arguments
 from relax_glue.arguments.kernel import Kernel
 from relax_glue.arguments.words import Words
-from relax_glue.errors import ExecutionError
+from relax_glue.errors import DeviceError, ExecutionError
 from relax_glue.frontend.onnx import from_onnx
 from relax_glue.heterogeneous import heterogeneous_pipeline
+from relax_glue.tensorrt import BuildOptions
 
 LLVM = tvm.target.Target("llvm")
 
@@ -164,6 +165,22 @@ def test_on_a_gpu_the_host_asks_first() -> None:
     assert not any("check_arguments" in var.name_hint for var in lowered.get_global_vars())
 
 
+def test_a_model_with_an_engine_asks_before_the_engine_is_called(tmp_path: Path) -> None:
+    """On a machine without a GPU a wrong call is told all the same, and a right one that there is no GPU."""
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+    mod = from_onnx(detector(), ranges={**RANGES, "w": (16, 64)})
+    compiled = relax_glue.compile(mod, target, build=BuildOptions(build="lazy"), require_engines=True)
+    compiled.export_library(str(tmp_path / "model.so"))
+    run = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())["main"]
+    for case in ("above a range", "what a node needs", "another dtype"):
+        given, told = WRONG_CALLS[case]
+        with pytest.raises(ExecutionError) as error:
+            run(given)
+        assert str(error.value) == told
+    with pytest.raises(DeviceError):
+        run(zeros(1, 3, 32, 32))
+
+
 def test_what_is_imported_stays_what_it_was() -> None:
     """The checks are code of a compiled model: the module has none, and the region takes everything."""
     mod = from_onnx(detector(), ranges=RANGES)
@@ -302,3 +319,17 @@ def test_an_exported_module_keeps_its_names(tmp_path: Path) -> None:
     relax_glue.save(from_onnx(detector(), ranges=RANGES), path)
     with pytest.raises(ExecutionError, match="input 'input.images' of main has n = 5 on axis 0"):
         machine(relax_glue.load(path))["main"](zeros(5, 3, 32, 32))
+
+
+def test_the_messages_in_the_documentation_are_those_that_come() -> None:
+    model = detector()
+    model.graph.input[0].name = model.graph.node[0].input[0] = "images"
+    model.graph.node[-1].name = "/neck/Concat"
+    run = machine(from_onnx(model, ranges={"n": (1, 16), "h": (320, 1280), "w": (320, 1280)}))["main"]
+    page = (Path(__file__).parent.parent / "docs" / "dynamic_shapes.md").read_text(encoding="utf-8")
+    told = [line.partition(": ")[2] for line in page.splitlines() if line.startswith("    ExecutionError: ")]
+    calls = [zeros(20, 3, 320, 320), zeros(1, 3, 650, 640), zeros(3, 640, 640), zeros(1, 3, 640, 640, dtype="uint8")]
+    for call, message in zip(calls, told, strict=True):
+        with pytest.raises(ExecutionError) as error:
+            run(call)
+        assert str(error.value) == message

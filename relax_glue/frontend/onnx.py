@@ -29,7 +29,7 @@ def from_onnx(
     whose condition is then known are taken, and TVM's importer sees the rest. Axes that stay free become symbolic
     variables, and shape arithmetic on them becomes expressions of these. Where the model joins two tensors whose
     extents are equal for some sizes only (a height that has to be a multiple of 32), `main` checks that at its entry
-    and raises RuntimeError for the others, as ONNX Runtime does.
+    and raises RuntimeError for the others, as ONNX Runtime does; the ExecutionError of `relax_glue.compile` is one.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def from_onnx(
         The file cannot be read, is no ONNX model, or has a node that cannot be converted; the node is named.
     InputShapeError
         A shape does not fit the model: unknown input, another rank, another extent than the fixed one. A range is none,
-        or names an axis that is not there or not free.
+        names an axis that is not there or not free, or holds no size that the model can take.
     """
     model = read_onnx(model_or_path)
     bind_onnx_inputs(model.graph, input_shapes)
