@@ -275,6 +275,11 @@ class TestActivations:
 
 
 class TestRefusals:
+    def test_slopes_of_another_axis(self):
+        assert reason(lambda v: nn.prelu(v, relax.const(numbers(3)), 2), numbers(2, 3, 4)).startswith(
+            "3 slopes for axis 2"
+        )
+
     def test_float_mod(self):
         assert "remainder" in reason(op.mod, X, X)
 

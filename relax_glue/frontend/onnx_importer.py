@@ -20,6 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from relax_glue.errors import ModelImportError, RelaxGlueError
 from relax_glue.ir.inputs import with_input_names
 
+from .legacy import with_aligned_axes
 from .naming import last_line, names, variable_name
 from .onnx_file import DEFAULT_DOMAINS, names_read, nodes, opset_of
 from .onnx_loop import Loop
@@ -201,6 +202,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         kept = SHAPE_OPERANDS.get(node.op_type, ())
         inputs = [value if index in kept else self._as_tensor(value) for index, value in enumerate(operands)]
         attrs = self._parse_attr(node.attribute)
+        inputs = with_aligned_axes(node.op_type, self.opset, inputs, attrs, self.bb)
         inputs = self._facts.joins.fit(node.op_type, node.name, inputs, attrs)
         repaired = self._repaired(node, inputs, attrs)
         if repaired is None:

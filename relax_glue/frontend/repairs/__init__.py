@@ -52,6 +52,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "NonMaxSuppression": non_max_suppression,
         "NonZero": non_zero,
         "OneHot": arithmetic.one_hot,
+        "PRelu": layers.prelu,
         "Pad": padding.pad,
         "Pow": arithmetic.power,
         "Range": shapes.range_,

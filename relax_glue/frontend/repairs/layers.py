@@ -143,6 +143,18 @@ def lp_pool(node: OnnxNode) -> relax.Expr | None:
     return None
 
 
+def prelu(node: OnnxNode) -> relax.Expr | None:
+    """Refuse slopes that cannot be broadcast to the data, such as 3 for 2x3x4; TVM takes them for those of an axis."""
+    data, slopes = extents_of(node.inputs[0]), extents_of(node.inputs[1])
+    if data is None or slopes is None:
+        return None
+    pairs = list(zip(reversed(data), reversed(slopes), strict=False))
+    clash = any(slope != 1 and isinstance(slope, int) and isinstance(x, int) and slope != x for x, slope in pairs)
+    if clash or len(slopes) > len(data):
+        raise node.refuse(f"slopes of shape {tuple(slopes)} cannot be broadcast to data of shape {tuple(data)}")
+    return None
+
+
 def roi_align(node: OnnxNode) -> relax.Expr | None:
     """Refuse mode max, for which TVM gives other numbers than ONNX Runtime."""
     if node.text("mode", "avg") == "max":

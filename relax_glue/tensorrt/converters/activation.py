@@ -81,12 +81,15 @@ def softplus(network: Network, call: relax.Call) -> Any:
     return select(network, binary(network, "GREATER", scaled, threshold), x, soft, "")
 
 
-def _accepts_prelu(call: relax.Call) -> Refusal | None:
+def _accepts_prelu(call: relax.Call) -> Refusal | str | None:
     said = refuse_arithmetic(call, FLOATS)
     if said is not None:
         return said
     if rank_of(call.args[1]) != 1:
         return Refusal(f"the slopes have the shape {shown(shape_of(call.args[1]))}, not one extent", "reshape them")
+    slopes, extent = shape_of(call.args[1])[0], shape_of(call.args[0])[int(call.attrs.axis)]
+    if isinstance(slopes, int) and isinstance(extent, int) and slopes not in (1, extent):
+        return f"{slopes} slopes for axis {int(call.attrs.axis)} of extent {extent}"
     return None
 
 
