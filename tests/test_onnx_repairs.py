@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_case import one_node, op_names, run_onnx, run_relax
 
+import relax_glue
 from relax_glue.errors import ModelImportError
 from relax_glue.frontend import from_onnx
 
@@ -375,3 +376,13 @@ def test_cum_sum_of_booleans_counts() -> None:
     (counts,) = run_relax(from_onnx(one_node("CumSum", [mask], [np.array(1)])), [mask])
     np.testing.assert_array_equal(counts, mask.cumsum(1))
     assert counts.dtype == np.int64
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_running_sum_from_the_end_is_no_kernel(axis: int, exclusive: int) -> None:
+    options = {"reverse": 1, "exclusive": exclusive}
+    check(["flip", "cumsum", "flip"], "CumSum", [normal(3, 4)], [np.array(axis)], 14, **options)
+    check(["flip", "cumsum", "flip"], "CumSum", [RNG.integers(-9, 9, (3, 4))], [np.array([axis])], 11, **options)
+    model = one_node("CumSum", [normal(3, 4)], [np.array(axis)], 14, **options)
+    assert not relax_glue.explain(from_onnx(model)).outside

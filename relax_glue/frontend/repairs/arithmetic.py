@@ -124,10 +124,21 @@ def is_inf(node: OnnxNode) -> relax.Expr | None:
     return relax.op.equal(x, scalar(signs[0] * np.inf, dtype_of(x)))
 
 
-def cum_sum(node: OnnxNode) -> None:
-    """CumSum of booleans counts in int64: ONNX has none, but PyTorch's older exporter writes `mask.cumsum(1)` so."""
+def cum_sum(node: OnnxNode) -> relax.Expr | None:
+    """CumSum of booleans, and one that begins at the end.
+
+    Booleans are counted in int64: ONNX has none, but PyTorch's older exporter writes `mask.cumsum(1)` so. TVM turns the
+    axis around by a call_tir before and one behind, which cut the model in three.
+    """
     if str(node.inputs[0].ty.dtype) == "bool":
         node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "int64"))
+    known = node.constant(1)
+    if known is None or known.size != 1 or not node.attrs.get("reverse", 0):
+        return None
+    axis = int(known.item())
+    turned = node.emit(relax.op.flip(node.inputs[0], axis))
+    sums = node.emit(relax.op.cumsum(turned, axis, exclusive=bool(node.attrs.get("exclusive", 0))))
+    return relax.op.flip(sums, axis)
 
 
 def elu(node: OnnxNode) -> relax.Expr | None:
