@@ -16,6 +16,7 @@ from tvm import relax
 
 from relax_glue.tensorrt.converters import REGISTRY
 from relax_glue.tensorrt.network import Network, build_network
+from relax_glue.tensorrt.products import NO_PRODUCTS, Products
 from relax_glue.tensorrt.reference import evaluate
 from relax_glue.tensorrt.registry import Refusal
 
@@ -60,13 +61,13 @@ def refusals(build: Build, inputs: Sequence[np.ndarray]) -> list[Refusal]:
     return [refusal for refusal in said if refusal is not None]
 
 
-def run(build: Build, inputs: Sequence[np.ndarray], product_tiles: int = 0) -> Outcome:
+def run(build: Build, inputs: Sequence[np.ndarray], products: Products = NO_PRODUCTS) -> Outcome:
     """Build the network of an accepted case, evaluate it, and run the function with LLVM."""
     module = module_of(build, inputs)
     for call in calls_of(module):
         refusal = REGISTRY.accepts(call)
         assert refusal is None, f"{call.op.name} is refused: {refusal}"
-    network = build_network(module["main"], product_tiles=product_tiles)
+    network = build_network(module["main"], products=products)
     return Outcome(network, evaluate(network, inputs), run_llvm(module, inputs))
 
 
@@ -90,14 +91,14 @@ def check(
     engine: bool = False,
     gpu: bool = True,
     step: float = 0.0,
-    product_tiles: int = 0,
+    products: Products = NO_PRODUCTS,
 ) -> Network:
     """Run a case and compare the numbers: bit for bit unless a tolerance is given.
 
     With `engine`, the network must also serialise, and on a machine with a GPU the engine must agree too, unless
     `gpu` is False. `step` is what a value may be off there beside rounding: one step of a quantization.
     """
-    outcome = run(build, inputs, product_tiles)
+    outcome = run(build, inputs, products)
     assert len(outcome.got) == len(outcome.wanted)
     for got, wanted in zip(outcome.got, outcome.wanted, strict=True):
         assert got.shape == wanted.shape

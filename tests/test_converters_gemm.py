@@ -14,15 +14,16 @@ from tvm import relax
 import relax_glue
 from relax_glue.region_function import region_functions
 from relax_glue.tensorrt import BuildOptions, get_provider
-from relax_glue.tensorrt.engine import product_tiles
 from relax_glue.tensorrt.network import build_network
+from relax_glue.tensorrt.products import Products, products_for
+from relax_glue.tensorrt.profiles import Profile
 from relax_glue.tensorrt.reference import evaluate
 
 RNG = np.random.default_rng(0)
 CONV = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 DECONV = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
 NAMES = {1: "W", 2: "HW", 3: "DHW"}
-PLENTY = 1 << 20
+PLENTY = Products(1 << 20)
 
 
 def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -73,7 +74,7 @@ def test_a_convolution_becomes_a_product(extents, window, attrs, last):
         x, kernel = laid(x, "NC" + names, f"N{names}C"), laid(kernel, "OI" + names, f"{names}IO")
         attrs = {**attrs, "data_layout": f"N{names}C", "kernel_layout": f"{names}IO"}
     build = convolved(spatial, kernel, **attrs)
-    network = check(build, [x], rtol=1e-4, atol=1e-4, engine=True, product_tiles=PLENTY)
+    network = check(build, [x], rtol=1e-4, atol=1e-4, engine=True, products=PLENTY)
     assert "MATRIX_MULTIPLY" in kinds(network)
     assert "CONVOLUTION" not in kinds(network)
 
@@ -93,14 +94,14 @@ def test_a_transposed_convolution_whose_taps_do_not_overlap_becomes_a_product(ex
     build = convolved(spatial, kernel, transposed=True, **attrs)
     # LLVM's transposed convolutions are NCW, NCHW and NCDHW
     if last:
-        network = build_network(module_of(build, [x])["main"], product_tiles=PLENTY)
+        network = build_network(module_of(build, [x])["main"], products=PLENTY)
         first = convolved(spatial, laid(kernel, f"{names}OI", "IO" + names), transposed=True, strides=window)
         data = laid(x, f"N{names}C", "NC" + names)
         (wanted,) = run_llvm(module_of(first, [data]), [data])
         (got,) = evaluate(network, [x])
         np.testing.assert_allclose(got, laid(wanted, "NC" + names, f"N{names}C"), rtol=1e-4, atol=1e-4)
     else:
-        network = check(build, [x], rtol=1e-4, atol=1e-4, engine=True, product_tiles=PLENTY)
+        network = check(build, [x], rtol=1e-4, atol=1e-4, engine=True, products=PLENTY)
     assert "MATRIX_MULTIPLY" in kinds(network)
     assert "DECONVOLUTION" not in kinds(network)
 
@@ -112,7 +113,7 @@ def test_a_bias_and_an_activation_follow_a_product():
         conv = relax.op.nn.conv2d(x, relax.const(kernel), padding=(1, 1))
         return relax.op.nn.relu(relax.op.add(conv, relax.const(bias)))
 
-    network = check(build, [numbers(1, 4, 6, 6)], rtol=1e-4, atol=1e-4, engine=True, product_tiles=PLENTY)
+    network = check(build, [numbers(1, 4, 6, 6)], rtol=1e-4, atol=1e-4, engine=True, products=PLENTY)
     assert "CONVOLUTION" not in kinds(network)
 
 
@@ -135,8 +136,8 @@ def test_what_stays_a_convolution(shape, attrs):
     assert "MATRIX_MULTIPLY" not in kinds(network)
 
 
-def network_of(build: Any, *inputs: np.ndarray, tiles: int = PLENTY) -> Any:
-    return build_network(module_of(build, list(inputs))["main"], product_tiles=tiles)
+def network_of(build: Any, *inputs: np.ndarray, tiles: int = PLENTY.tiles) -> Any:
+    return build_network(module_of(build, list(inputs))["main"], products=Products(tiles))
 
 
 def test_a_computed_kernel_and_half_precision_stay_convolutions():
@@ -146,11 +147,50 @@ def test_a_computed_kernel_and_half_precision_stay_convolutions():
     assert "CONVOLUTION" in kinds(half)
 
 
-def test_symbolic_extents_stay_convolutions():
+def test_extents_of_no_known_range_stay_convolutions():
     n = tvm.tirx.Var("n", "int64")
     build = convolved(2, numbers(2, 3, 1, 1))
     module = module_of_types(build, [relax.TensorType((n, 3, 4, 4), "float32")])
-    assert "CONVOLUTION" in kinds(build_network(module["main"], product_tiles=PLENTY))
+    assert "CONVOLUTION" in kinds(build_network(module["main"], products=PLENTY))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize(
+    ("window", "attrs"), [((1, 1), {}), ((3, 3), {"padding": (1, 1), "strides": (2, 2)}), ((2, 2), {"strides": (2, 2)})]
+)
+def test_free_extents_are_judged_by_the_greatest(window, attrs, last):
+    n, h, w = (tvm.tirx.Var(name, "int64") for name in "nhw")
+    kernel = numbers(5, 3, *window)
+    extents = (n, 3, h, w)
+    if last:
+        kernel, extents = laid(kernel, "OIHW", "HWIO"), (n, h, w, 3)
+        attrs = {**attrs, "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    module = module_of_types(convolved(2, kernel, **attrs), [relax.TensorType(extents, "float32")])
+    sizes = {"n": 2, "h": 16, "w": 16}  # 512 pixels of the operand, 4 tiles where the stride is 1
+    few, many = (build_network(module["main"], products=Products(tiles, sizes)) for tiles in (1, 5))
+    assert "CONVOLUTION" in kinds(few)
+    assert "MATRIX_MULTIPLY" in kinds(many)
+    for size in ((2, 16, 16), (1, 2, 3)):
+        x = numbers(size[0], 3, *size[1:])
+        x = laid(x, "NCHW", "NHWC") if last else x
+        (got,) = evaluate(many, [x])
+        np.testing.assert_allclose(got, run_llvm(module, [x])[0], rtol=1e-4, atol=1e-4)
+
+
+def test_free_extents_of_a_transposed_convolution():
+    h, w = (tvm.tirx.Var(name, "int64") for name in "hw")
+    build = convolved(2, numbers(3, 5, 2, 3), transposed=True, strides=(2, 3))
+    module = module_of_types(build, [relax.TensorType((1, 3, h, w), "float32")])
+    network = build_network(module["main"], products=Products(PLENTY.tiles, {"h": 9, "w": 9}))
+    assert "DECONVOLUTION" not in kinds(network)
+    x = numbers(1, 3, 4, 5)
+    np.testing.assert_allclose(evaluate(network, [x])[0], run_llvm(module, [x])[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_greatest_of_several_profiles_counts():
+    rtx = get_provider("tensorrt_rtx")
+    profiles = [Profile.of({"n": (1, 4), "h": (8, 64)}), Profile.of({"n": (2, 3), "h": (1, 99)})]
+    assert dict(products_for(BuildOptions(), rtx, profiles).sizes) == {"n": 4, "h": 99}
 
 
 def test_patches_of_more_bytes_than_stay_in_the_cache_stay_convolutions():
@@ -182,11 +222,11 @@ def test_taps_that_overlap_stay_a_transposed_convolution():
 def test_the_options_decide():
     rtx = get_provider("tensorrt_rtx")
     mainline = dataclasses.replace(rtx, name="tensorrt")
-    assert product_tiles(BuildOptions(), rtx) > 0
-    assert product_tiles(BuildOptions(tf32=True), rtx) == 0
-    assert product_tiles(BuildOptions(conv_as_matmul=False), rtx) == 0
-    assert product_tiles(BuildOptions(), mainline) == 0
-    assert product_tiles(BuildOptions(conv_as_matmul=True, tf32=True), mainline) > 0
+    assert products_for(BuildOptions(), rtx).tiles > 0
+    assert products_for(BuildOptions(tf32=True), rtx).tiles == 0
+    assert products_for(BuildOptions(conv_as_matmul=False), rtx).tiles == 0
+    assert products_for(BuildOptions(), mainline).tiles == 0
+    assert products_for(BuildOptions(conv_as_matmul=True, tf32=True), mainline).tiles > 0
 
 
 @pytest.mark.gpu
@@ -216,7 +256,7 @@ def test_a_model_agrees_with_its_convolutions():
     x = numbers(1, 3, 12, 10)
     module = relax_glue.optimize(module_of(build, [x]))
     (region,) = region_functions(module).values()
-    networks = [build_network(region, product_tiles=tiles) for tiles in (0, PLENTY)]
+    networks = [build_network(region, products=Products(tiles)) for tiles in (0, PLENTY.tiles)]
     assert [kinds(network).count("CONVOLUTION") for network in networks] == [3, 0]
     (layers,), (products,) = (evaluate(network, [x]) for network in networks)
     np.testing.assert_allclose(products, layers, rtol=1e-4, atol=1e-4)

@@ -25,11 +25,12 @@ from .check_report import CheckReport, RegionCheck, difference
 from .codegen import RegionCaller, make_artifact
 from .converters import REGISTRY
 from .cuda import gpu
-from .engine import build_plan, product_tiles
+from .engine import build_plan
 from .host import host_module
 from .network import DTYPES, Network
 from .options import BuildOptions
 from .plain import Plain, static_shape, with_every_step
+from .products import products_for
 from .profiles import read_profiles, with_bounds
 from .provider import get_provider
 from .reference import evaluate
@@ -234,7 +235,7 @@ def _compare(
 def _network(region: Region, options: BuildOptions) -> Network:
     """Make the network of a region whose steps have different names."""
     provider = get_provider(options.provider)
-    network = Network(provider.builder(), product_tiles(options, provider))
+    network = Network(provider.builder(), products_for(options, provider, read_profiles(options.profiles)))
     network.build(region, REGISTRY)
     return network
 

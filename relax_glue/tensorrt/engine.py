@@ -18,10 +18,11 @@ from tvm import relax
 from ..errors import BuildError
 from .artifact import Plan, SavedRegion, load_region
 from .cache import EngineCache, cache_of, engine_key
-from .cuda import gpu_name, multiprocessors
+from .cuda import gpu_name
 from .network import Network, build_network
 from .options import BuildOptions
 from .precision import precision
+from .products import products_for
 from .profiles import Profile
 from .progress import Reporter, monitor, progress_function
 from .provider import Provider, get_provider
@@ -29,8 +30,6 @@ from .sizes import Size, bounds, evaluate, text
 
 if TYPE_CHECKING:
     import tensorrt as trt
-
-_USUAL_MULTIPROCESSORS = 64  # for an engine that is built on a machine without a GPU
 
 _LOG = logging.getLogger("relax_glue.tensorrt")
 
@@ -76,30 +75,12 @@ def obtain_plan(
     if plan is not None:
         _LOG.info("the engine of %s is in the cache: %s", region.symbol, key)
         return plan
-    tiles = product_tiles(options, provider, gpu)
-    network = build_network(load_region(region.data) if function is None else function, provider, product_tiles=tiles)
+    products = products_for(options, provider, region.profiles, gpu)
+    network = build_network(load_region(region.data) if function is None else function, provider, products=products)
     plan = build_plan(network, options, region, gpu=name)
     if cache is not None:
         cache.store(key, plan)
     return plan
-
-
-def product_tiles(options: BuildOptions, provider: Provider, gpu: int = 0) -> int:
-    """Return below how many tiles a float32 convolution is computed as a matrix product; see `converters.gemm`.
-
-    Parameters
-    ----------
-    options : BuildOptions
-        Its `conv_as_matmul` decides, or where that is None its `tf32`.
-    provider : Provider
-        What builds.
-    gpu : int
-        The GPU that the engine is for: a convolution of as many tiles as it has multiprocessors keeps it busy.
-    """
-    wanted = options.conv_as_matmul
-    if wanted is None:
-        wanted = provider.is_rtx and not options.tf32
-    return (multiprocessors(gpu) or _USUAL_MULTIPROCESSORS) if wanted else 0
 
 
 def build_plan(

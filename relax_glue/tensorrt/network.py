@@ -23,6 +23,7 @@ from tvm import relax
 from ..errors import ConversionError
 from .dtypes import DTYPES, HELD_AS, constant_array
 from .extents import Dim, Extent, Extents
+from .products import NO_PRODUCTS, Products
 from .provider import Builder, Provider, get_provider
 from .region import Input, Region, Result, ShapeInput, Step, Value, flatten
 from .registry import Registry
@@ -63,15 +64,15 @@ class Network:
         input, an int64 shape tensor that holds them.
     extents : Extents
         The shape tensors.
-    product_tiles : int
-        Float32 convolutions whose results have fewer tiles than that become matrix products; see `converters.gemm`.
+    products : Products
+        Which convolutions become matrix products.
     named : dict[str, str]
         For each result of a Relax call, by its variable's name, the name of its tensor.
     """
 
-    def __init__(self, builder: Builder, product_tiles: int = 0) -> None:
+    def __init__(self, builder: Builder, products: Products = NO_PRODUCTS) -> None:
         self.builder = builder
-        self.product_tiles = product_tiles
+        self.products = products
         self.provider: Provider = builder.provider
         self.trt: Any = builder.provider.trt
         self.net = builder.network()
@@ -356,7 +357,7 @@ def build_network(
     function: relax.Function,
     provider: Provider | str | None = None,
     registry: Registry | None = None,
-    product_tiles: int = 0,
+    products: Products = NO_PRODUCTS,
 ) -> Network:
     """Make the TensorRT network of a region function.
 
@@ -369,9 +370,8 @@ def build_network(
         Which TensorRT to use; see `get_provider`.
     registry : Registry, optional
         The converters; all of them if left out.
-    product_tiles : int
-        Float32 convolutions whose results have fewer tiles of 128 pixels by 128 channels than that become matrix
-        products, which is what `BuildOptions.conv_as_matmul` decides; 0 for none.
+    products : Products
+        Which convolutions become matrix products; none if left out. `products_for` makes it of `BuildOptions`.
 
     Returns
     -------
@@ -389,7 +389,7 @@ def build_network(
         provider = get_provider(provider)
     from .converters import REGISTRY  # the converters' modules import this one
 
-    network = Network(provider.builder(), product_tiles)
+    network = Network(provider.builder(), products)
     network.build(flatten(function), REGISTRY if registry is None else registry)
     return network
 

@@ -6,7 +6,7 @@ products it has tiles of many sizes. Measured there, with both as CUDA graphs: Y
 0.83 ms as products, densenet121 9.65 and 1.50, mobilenet_v3_small 0.80 and 0.26. With tensor cores convolutions are
 the faster ones (YOLO11n 0.57 against 0.78 ms with TF32, 0.46 against 0.54 in float16). So it is done for float32
 without TF32, and for results of fewer tiles than there are multiprocessors; beyond, the convolution computes the
-activation with it and the product does not (`Network.product_tiles`; `BuildOptions.conv_as_matmul` decides).
+activation with it and the product does not (`products.py`; `BuildOptions.conv_as_matmul` decides).
 
     1x1, stride 1         W (O, C) x data (C, pixels)
     else                  W (O, taps C) x patches (taps C, pixels), the shifted data of all taps, concatenated
@@ -23,18 +23,22 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from tvm import relax
 
+from ..expressions import Number
+from ..extents import Extent
 from ..slices import add_slice
 from .layouts import data_axes
-from .limits import dtype_of, static_shape
+from .limits import dtype_of, shape_of
 from .matmul import product
 
 if TYPE_CHECKING:
     from ..network import Network
+
+_Number = TypeVar("_Number")
 
 TILE = 128  # pixels and channels of what one thread block of the convolution kernel computes
 
@@ -48,10 +52,10 @@ class _Product:
 
     Attributes
     ----------
-    data : tuple[int, ...]
-        The shape of the operand.
-    shape : tuple[int, ...]
-        The shape of the result, in the layout of the operand.
+    data, shape : Sequence[Number]
+        The extents of the operand and of the result, which have one layout.
+    sizes : tuple[int, ...]
+        Those of the result as numbers, the greatest where they are symbolic.
     last : bool
         Whether the channels are the last axis; else they are the second.
     weight : numpy.ndarray
@@ -60,8 +64,9 @@ class _Product:
         For each spatial axis.
     """
 
-    data: tuple[int, ...]
-    shape: tuple[int, ...]
+    data: Sequence[Number]
+    shape: Sequence[Number]
+    sizes: tuple[int, ...]
     last: bool
     weight: np.ndarray
     strides: tuple[int, ...]
@@ -79,7 +84,12 @@ class _Product:
         """Whether zeros are read around the operand."""
         return any(self.before) or any(self.after)
 
-    def pixels(self, shape: Sequence[int]) -> tuple[int, ...]:
+    @property
+    def pixels(self) -> int:
+        """How many pixels the result has, of the whole batch."""
+        return math.prod(self.sizes) // self.weight.shape[0]
+
+    def spatial(self, shape: Sequence[Number]) -> tuple[Number, ...]:
         """Return the spatial extents of a shape."""
         return tuple(shape[1:-1] if self.last else shape[2:])
 
@@ -89,10 +99,10 @@ def convolution_product(network: Network, call: relax.Call) -> Any | None:
     found = _product(network, call)
     if found is None:
         return None
-    maps, pixels = found.weight.shape[0], found.shape[0] * math.prod(found.pixels(found.shape))
-    if math.ceil(pixels / TILE) * math.ceil(maps / TILE) >= network.product_tiles:
+    maps = found.weight.shape[0]
+    if math.ceil(found.pixels / TILE) * math.ceil(maps / TILE) >= network.products.tiles:
         return None
-    patches = _patches(network, network.tensor(call.args[0]), found, pixels)
+    patches = _patches(network, network.tensor(call.args[0]), found)
     if patches is None:
         return None
     return network.reshape(_multiply(network, found.weight.reshape(maps, -1), patches, found.last), found.shape)
@@ -106,7 +116,7 @@ def transposed_product(network: Network, call: relax.Call) -> Any | None:
     if any(call.attrs.output_padding):
         return None
     maps, channels, spatial = found.weight.shape[0], found.weight.shape[-1], len(found.taps)
-    extents, batch = found.pixels(found.data), found.data[0]
+    extents, batch = found.spatial(found.data), found.data[0]
     # (*taps, O) where the channels are last, (O, *taps) where they are first
     weight = np.moveaxis(found.weight, 0, -2) if found.last else found.weight
     flat = _flat(network, network.tensor(call.args[0]), found)
@@ -121,22 +131,23 @@ def transposed_product(network: Network, call: relax.Call) -> Any | None:
 
 
 def _product(network: Network, call: relax.Call) -> _Product | None:
-    """Read a convolution with static extents, one group and constant float32 weights."""
-    attrs, data, shape = call.attrs, static_shape(call.args[0]), static_shape(call)
-    kernel = network.array(call.args[1])
-    if not network.product_tiles or data is None or shape is None or kernel is None:
+    """Read a convolution with one group, constant float32 weights and extents that can be judged."""
+    attrs, data, shape = call.attrs, shape_of(call.args[0]), shape_of(call)
+    kernel, sizes = network.array(call.args[1]), network.products.numbers(shape)
+    if not network.products.tiles or not data or sizes is None or kernel is None:
         return None
     if int(attrs.groups) != 1 or dtype_of(call) != "float32" or dtype_of(call.args[0]) != "float32":
         return None
     spatial, layout = len(data) - 2, str(attrs.data_layout)
     names = data_axes(spatial)[2:]
-    if layout not in (f"NC{names}", f"N{names}C") or str(attrs.out_layout or layout) != layout or 0 in shape:
+    if layout not in (f"NC{names}", f"N{names}C") or str(attrs.out_layout or layout) != layout or 0 in sizes:
         return None
     weight = kernel.transpose([str(attrs.kernel_layout).index(axis) for axis in ("O", *names, "I")])
     padding = [int(extent) for extent in attrs.padding]
     return _Product(
         data,
         shape,
+        sizes,
         layout[-1] == "C",
         weight.astype("float32"),
         tuple(map(int, attrs.strides)),
@@ -155,22 +166,20 @@ def _multiply(network: Network, weight: np.ndarray, data: Any, last: bool) -> An
 
 def _flat(network: Network, x: Any, found: _Product) -> Any:
     """Bring the pixels of a tensor to one axis, and the batch too where the channels are last."""
-    shape = tuple(x.shape)
-    if found.last:
-        return network.reshape(x, (math.prod(shape[:-1]), shape[-1]))
-    return network.reshape(x, (*shape[:2], math.prod(shape[2:])))
+    channels = x.shape[-1 if found.last else 1]
+    return network.reshape(x, (-1, channels) if found.last else (Extent(0), channels, -1))
 
 
-def _patches(network: Network, x: Any, found: _Product, pixels: int) -> Any | None:
+def _patches(network: Network, x: Any, found: _Product) -> Any | None:
     """Return what the kernel is multiplied with, its K in the order (*taps, C); None where that is too much."""
     count = math.prod(found.taps)
     if count == 1 and max(found.strides) == 1 and not found.padded:
         return _flat(network, x, found)
-    extents = found.pixels(found.data)
-    whole = all(extent % taps == 0 for extent, taps in zip(extents, found.taps, strict=True))
+    extents = found.spatial(found.data)
+    whole = all(isinstance(n, int) and n % taps == 0 for n, taps in zip(extents, found.taps, strict=True))
     if found.taps == found.strides and whole and not found.padded and max(found.dilation) == 1:
         return _blocks(network, x, found)
-    if count > _MOST_TAPS or pixels * count * found.weight.shape[-1] * 4 > _MOST_BYTES:
+    if count > _MOST_TAPS or found.pixels * count * found.weight.shape[-1] * 4 > _MOST_BYTES:
         return None
     return _flat(network, _shifted(network, x, found), found)
 
@@ -178,20 +187,20 @@ def _patches(network: Network, x: Any, found: _Product, pixels: int) -> Any | No
 def _blocks(network: Network, x: Any, found: _Product) -> Any:
     """Cut the pixels into blocks of the kernel's extents, as the patch embedding of a transformer does."""
     spatial, batch, channels = len(found.taps), found.data[0], found.weight.shape[-1]
-    extents = found.pixels(found.shape)
+    extents = found.spatial(found.shape)
     cut = list(itertools.chain(*zip(extents, found.taps, strict=True)))
     start = 1 if found.last else 2
     blocks, taps = ([start + 2 * k + one for k in range(spatial)] for one in (0, 1))
     if found.last:
         x = network.transpose(network.reshape(x, (batch, *cut, channels)), [0, *blocks, *taps, 1 + 2 * spatial])
-        return network.reshape(x, (batch * math.prod(extents), math.prod(found.taps) * channels))
+        return network.reshape(x, (-1, math.prod(found.taps) * channels))
     x = network.transpose(network.reshape(x, (batch, channels, *cut)), [0, *taps, 1, *blocks])
-    return network.reshape(x, (batch, math.prod(found.taps) * channels, math.prod(extents)))
+    return network.reshape(x, (batch, math.prod(found.taps) * channels, -1))
 
 
 def _shifted(network: Network, x: Any, found: _Product) -> Any:
     """Return the data that each tap reads, zeros around it, concatenated along the channels."""
-    size = _around(found.last, (found.data[0], found.weight.shape[-1]), found.pixels(found.shape))
+    size = _around(found.last, (found.data[0], found.weight.shape[-1]), found.spatial(found.shape))
     stride = _around(found.last, (1, 1), found.strides)
     shifted = []
     for tap in itertools.product(*map(range, found.taps)):
@@ -206,6 +215,6 @@ def _shifted(network: Network, x: Any, found: _Product) -> Any:
     return network.name(layer, "patches").get_output(0)
 
 
-def _around(last: bool, ends: tuple[int, int], spatial: Sequence[int]) -> tuple[int, ...]:
+def _around(last: bool, ends: tuple[_Number, _Number], spatial: Sequence[_Number]) -> tuple[_Number, ...]:
     """Return numbers for the axes of a layout: those of the batch and the channels, and the spatial ones."""
     return (ends[0], *spatial, ends[1]) if last else (*ends, *spatial)
