@@ -5,8 +5,9 @@
 
 MODEL_FOLDER holds `*.onnx`, `*.onnx.gz`, `*.tflite` and `*.relax` (with its `.npz`) files. For each: regions, build and
 load time, the largest difference from ONNX Runtime (or from TVM's LLVM build of the module as imported), the latency of
-one call of the VM with the results waited for, and of many calls in a row; for ONNX files the same of an engine that
-TensorRT's parser made of the same model with fixed shapes, enqueued and as a CUDA graph. Needs a GPU, TensorRT or
+one call of the VM with the results waited for, and of many calls in a row, the same with convolutions as TensorRT's
+layers for them (`conv_as_matmul=False`), and for ONNX files of an engine that TensorRT's parser made of the same model
+with fixed shapes, enqueued and as a CUDA graph. Needs a GPU, TensorRT or
 TensorRT-RTX, and torch for the peer.
 
 With `--legality` or `--ablate` each model is built under several sets of rules instead (`rule_variants`): all of them,
@@ -112,20 +113,29 @@ def measure(path: Path, float16: bool, disable: list[str], enable: list[str]) ->
     report = relax_glue.explain(optimized)
     row["outside"] = len(report.outside)
     row["regions"] = sum(1 for _, f in optimized.functions_items() if f.attrs and "Codegen" in f.attrs)
-    start = time.perf_counter()
-    executable = relax_glue.compile(optimized, "cuda", build=BuildOptions(), require_engines=True)
-    row["build_s"] = round(time.perf_counter() - start, 2)
-    device = tvm.cuda(0)
-    start = time.perf_counter()
-    machine = relax.VirtualMachine(executable, device)
-    tensors = [tvm.runtime.tensor(a, device) for a in inputs]
-    found = flat(machine["main"](*tensors))
-    row["load_and_first_call_s"] = round(time.perf_counter() - start, 2)
-    row["error"] = difference(found, right)
-    main = machine["main"]
-    row["relax_glue"] = latency(lambda: main(*tensors), device.sync)
+    row.update(measure_engine(optimized, inputs, right, BuildOptions()))
+    layers = measure_engine(optimized, inputs, right, BuildOptions(conv_as_matmul=False))
+    row["convolutions"] = {"error": layers["error"], **layers["relax_glue"]}
     if model is not None and not float16:
         row["parser"] = peer(model, inputs, right)
+    return row
+
+
+def measure_engine(
+    optimized: tvm.IRModule, inputs: list[np.ndarray], right: list[np.ndarray], options: BuildOptions
+) -> dict[str, Any]:
+    """Build, load and call an optimised module with these options."""
+    start = time.perf_counter()
+    executable = relax_glue.compile(optimized, "cuda", build=options, require_engines=True)
+    row: dict[str, Any] = {"build_s": round(time.perf_counter() - start, 2)}
+    device = tvm.cuda(0)
+    start = time.perf_counter()
+    main = relax.VirtualMachine(executable, device)["main"]
+    tensors = [tvm.runtime.tensor(a, device) for a in inputs]
+    found = flat(main(*tensors))
+    row["load_and_first_call_s"] = round(time.perf_counter() - start, 2)
+    row["error"] = difference(found, right)
+    row["relax_glue"] = latency(lambda: main(*tensors), device.sync)
     return row
 
 
