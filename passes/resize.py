@@ -23,7 +23,7 @@ from relax_glue.movement import Broadcast
 from relax_glue.rewrite import NAN_SENSITIVE, Decline, Replacement, RuleSet, rule
 
 from .base import family
-from .pad import spatial_axes
+from .convolution import spatial_axes
 
 RESIZES = ("relax.image.resize2d", "relax.image.resize3d")
 _HALF = Fraction(1, 2)
