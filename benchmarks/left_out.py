@@ -1,6 +1,6 @@
 """What the rules would be worth that docs/catalogue.md leaves out: pairs of networks, with and without each rewriting.
 
-    python benchmarks/left_out.py [--json FILE] [--only TEXT ...] [--no-gpu]
+    python benchmarks/left_out.py [--json FILE] [--only TEXT ...] [--skip N] [--jobs N] [--no-gpu]
 
 For each pair of `left_out_cases`: both networks are optimised by relax_glue, each is built twice, and the four engines
 are measured in turns; a ratio above 1 says that the rewriting is faster, and "noise" by how much two engines of one
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -82,24 +84,40 @@ def check_on_llvm(case: Case) -> float:
     return worst
 
 
-def row_of(case: Case, on_gpu: bool) -> dict[str, Any]:
-    """Check, count and measure one pair."""
+Calls = dict[str, Callable[[], Any]]
+
+
+def counted(case: Case) -> tuple[dict[str, Any], dict[str, tvm.IRModule]]:
+    """Return the row of a pair with its layers, and both networks as the rules leave them."""
     without = [case.built] if case.built else []
     optimized = {name: relax_glue.optimize(mod, disable=without) for name, mod in networks(case, case.x).items()}
-    row: dict[str, Any] = {"rule": case.rule, "case": case.name, "shape": list(case.x), "dtype": case.dtype}
-    row["built"] = case.built
-    row["layers"] = {name: ours(mod) for name, mod in optimized.items()}
+    row = {**_title(case), "built": case.built, "layers": {name: ours(mod) for name, mod in optimized.items()}}
     row["same"] = bool(tvm_ffi.structural_equal(*optimized.values()))
-    if not on_gpu:
-        return {**row, "difference": float(f"{check_on_llvm(case):.2g}")}
-    return {**row, **_measured(case, optimized)}
+    return row, optimized
 
 
-def _measured(case: Case, optimized: Mapping[str, tvm.IRModule]) -> dict[str, Any]:
-    """Build each network twice, compare the results, and take the times in turns."""
-    device, start = tvm.cuda(0), time.perf_counter()
+def _title(case: Case) -> dict[str, Any]:
+    return {"rule": case.rule, "case": case.name, "shape": list(case.x), "dtype": case.dtype}
+
+
+def _failed(case: Case, error: Exception) -> dict[str, Any]:
+    traceback.print_exc()
+    return {**_title(case), "failed": f"{type(error).__name__}: {error}"[:500]}
+
+
+def prepare(case: Case) -> tuple[dict[str, Any], Calls]:
+    """Build each network of a pair twice, and compare the results.
+
+    Raises
+    ------
+    DifferentError
+        They differ.
+    """
+    start = time.perf_counter()
+    row, optimized = counted(case)
+    device = tvm.cuda(0)
     tensors = [tvm.runtime.tensor(array, device) for array in inputs(case, case.x)]
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: Calls = {}
     for name, mod in [(name + tail, mod) for tail in ("", AGAIN) for name, mod in optimized.items()]:
         registry = case.registry if name.startswith(REWRITTEN) else None
         with mock.patch.object(converters, "REGISTRY", registry or converters.REGISTRY):
@@ -108,16 +126,65 @@ def _measured(case: Case, optimized: Mapping[str, tvm.IRModule]) -> dict[str, An
         main = relax.VirtualMachine(executable, device)["main"]
         calls[name] = lambda main=main: main(*tensors)
     found = check(case, {name: flat(calls[name]()) for name in optimized})
-    built = time.perf_counter() - start
-    spent = in_turns(calls, device.sync)
-    times = {name: [round(spent[name + tail], 4) for tail in ("", AGAIN)] for name in optimized}
-    return {
-        "build_s": round(built, 1),
-        "difference": float(f"{found:.2g}"),
-        "call_ms": times,
-        "ratio": round(sum(times[STANDS]) / sum(times[REWRITTEN]), 3),
-        "noise": round(max(max(pair) / min(pair) - 1 for pair in times.values()), 3),
-    }
+    row["difference"] = float(f"{found:.2g}")
+    row["build_s"] = round(time.perf_counter() - start, 1)
+    return row, calls
+
+
+def take_times(row: dict[str, Any], calls: Calls) -> dict[str, Any]:
+    """Measure the four engines of a pair in turns."""
+    spent = in_turns(calls, tvm.cuda(0).sync)
+    times = {name: [round(spent[name + tail], 4) for tail in ("", AGAIN)] for name in (STANDS, REWRITTEN)}
+    row["call_ms"] = times
+    row["ratio"] = round(sum(times[STANDS]) / sum(times[REWRITTEN]), 3)
+    row["noise"] = round(max(max(pair) / min(pair) - 1 for pair in times.values()), 3)
+    return row
+
+
+def _work(number: int, pipe: Connection) -> None:
+    """Prepare a pair, wait until it may be measured, and send its row."""
+    case = CASES[number]
+    try:
+        row, calls = prepare(case)
+        pipe.send(None)
+        pipe.recv()
+        pipe.send(take_times(row, calls))
+    except Exception as error:
+        pipe.send(_failed(case, error))
+
+
+def measured(cases: Sequence[Case], jobs: int) -> Iterator[dict[str, Any]]:
+    """Yield the row of each pair; of `jobs` pairs that are prepared at a time, one is measured after the other."""
+    context = multiprocessing.get_context("spawn")
+    for batch in (cases[k : k + jobs] for k in range(0, len(cases), jobs)):
+        pipes = []
+        for case in batch:
+            ours_, theirs = context.Pipe()
+            context.Process(target=_work, args=(CASES.index(case), theirs), daemon=True).start()
+            theirs.close()
+            pipes.append(ours_)
+        said = [_said(case, pipe) for case, pipe in zip(batch, pipes, strict=True)]
+        for case, pipe, row in zip(batch, pipes, said, strict=True):
+            if row is None:  # it is ready
+                pipe.send(None)
+                row = _said(case, pipe)
+            yield row
+
+
+def _said(case: Case, pipe: Connection) -> dict[str, Any] | None:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return {**_title(case), "failed": "its process ended"}
+
+
+def checked(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """Yield the row of each pair, with its layers and what LLVM says."""
+    for case in cases:
+        try:
+            yield {**counted(case)[0], "difference": float(f"{check_on_llvm(case):.2g}")}
+        except Exception as error:
+            yield _failed(case, error)
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -139,26 +206,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="TEXT")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="the first N pairs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="pairs that are prepared at a time")
     parser.add_argument("--no-gpu", action="store_true", help="check by LLVM and count layers")
     args = parser.parse_args()
     provider = get_provider()
     found: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/left_out.py", *(["--only", *args.only] if args.only else [])]),
+        "command": "python benchmarks/left_out.py" + "".join(f" --only {text}" for text in args.only),
         "tvm": tvm.__version__,
         "tensorrt": f"{provider.name} {provider.trt.__version__}",
         "gpu": None if args.no_gpu else tvm.cuda(0).device_name,
         "cases": [],
     }
     start = time.perf_counter()
-    for case in CASES:
-        if args.only and not any(text in f"{case.rule} {case.name}" for text in args.only):
-            continue
-        try:
-            row = row_of(case, not args.no_gpu)
-        except Exception as error:
-            traceback.print_exc()
-            row = {"rule": case.rule, "case": case.name, "shape": list(case.x), "dtype": case.dtype}
-            row["failed"] = f"{type(error).__name__}: {error}"[:500]
+    cases = [c for c in CASES[args.skip :] if not args.only or any(t in f"{c.rule} {c.name}" for t in args.only)]
+    for row in checked(cases) if args.no_gpu else measured(cases, args.jobs):
         print(line(row), flush=True)
         found["cases"].append(row)
         found["seconds"] = round(time.perf_counter() - start, 1)
