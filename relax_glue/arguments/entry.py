@@ -55,7 +55,7 @@ class Entry:
 
     def __init__(self, name: str, func: relax.Function, kernel: Kernel) -> None:
         self._name = name
-        self._func = _with_own_symbols(func)
+        self._func = func
         self._kernel = kernel
         self._names = input_names(func)
         self._bounds = attribute_bounds(func)
@@ -187,12 +187,6 @@ class Entry:
     def _place(self, symbol: tirx.Var) -> str:
         axis = self._places[symbol]
         return f"axis {axis.index} of {self._input(axis.input)}"
-
-
-def _with_own_symbols(func: relax.Function) -> relax.Function:
-    """Return a function whose symbols are in no other function: the kernel binds them."""
-    symbols = {s for param in func.params for s in relax.analysis.definable_tir_vars_in_type(param.ty)}
-    return func.bind_symbolic_vars({s: tirx.Var(s.name, s.ty) for s in symbols}) if symbols else func
 
 
 def _inputs(func: relax.Function) -> Sequence[relax.Var]:
