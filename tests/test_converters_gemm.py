@@ -140,11 +140,36 @@ def network_of(build: Any, *inputs: np.ndarray, tiles: int = PLENTY.tiles) -> An
     return build_network(module_of(build, list(inputs))["main"], products=Products(tiles))
 
 
-def test_a_computed_kernel_and_half_precision_stay_convolutions():
+def test_a_computed_kernel_stays_a_convolution():
     computed = network_of(lambda x, w: relax.op.nn.conv2d(x, w), numbers(1, 3, 4, 4), numbers(2, 3, 1, 1))
-    half = network_of(convolved(2, numbers(2, 3, 1, 1, dtype="float16")), numbers(1, 3, 4, 4, dtype="float16"))
     assert "CONVOLUTION" in kinds(computed)
-    assert "CONVOLUTION" in kinds(half)
+
+
+HALF = [
+    pytest.param((12, 8, 1, 1), {}, True, id="12 channels out"),
+    pytest.param((8, 12, 1, 1), {}, True, id="12 channels in"),
+    pytest.param((16, 8, 1, 1), {}, False, id="channels of tensor cores"),
+    pytest.param((12, 8, 3, 3), {}, False, id="3x3"),
+    pytest.param((12, 8, 1, 1), {"strides": (2, 2)}, False, id="strided"),
+    pytest.param((12, 8, 1, 1), {"padding": (1, 1)}, False, id="padded"),
+]
+
+
+@pytest.mark.parametrize(("shape", "attrs", "wanted"), HALF)
+def test_half_precision_whose_channels_do_not_fit_tensor_cores_becomes_a_product(shape, attrs, wanted):
+    x, kernel = (RNG.integers(-3, 4, extents).astype("float16") for extents in ((1, shape[1], 6, 5), shape))
+    build = convolved(2, kernel, **attrs)
+    network = check(build, [x], rtol=1e-3, atol=1e-3, engine=True, products=PLENTY)
+    assert ("MATRIX_MULTIPLY" in kinds(network)) == wanted
+    assert ("CONVOLUTION" in kinds(network)) != wanted
+
+
+def test_float32_with_tensor_cores_stays_a_convolution():
+    cores = Products(PLENTY.tiles, float32=False)
+    conv = module_of(convolved(2, numbers(2, 3, 1, 1)), [numbers(1, 3, 4, 4)])
+    transposed = module_of(convolved(2, numbers(3, 2, 2, 2), transposed=True, strides=(2, 2)), [numbers(1, 3, 4, 4)])
+    assert "CONVOLUTION" in kinds(build_network(conv["main"], products=cores))
+    assert "DECONVOLUTION" in kinds(build_network(transposed["main"], products=cores))
 
 
 def test_extents_of_no_known_range_stay_convolutions():
@@ -223,10 +248,11 @@ def test_the_options_decide():
     rtx = get_provider("tensorrt_rtx")
     mainline = dataclasses.replace(rtx, name="tensorrt")
     assert products_for(BuildOptions(), rtx).tiles > 0
-    assert products_for(BuildOptions(tf32=True), rtx).tiles == 0
+    assert products_for(BuildOptions(), rtx).float32
+    assert not products_for(BuildOptions(tf32=True), rtx).float32
     assert products_for(BuildOptions(conv_as_matmul=False), rtx).tiles == 0
     assert products_for(BuildOptions(), mainline).tiles == 0
-    assert products_for(BuildOptions(conv_as_matmul=True, tf32=True), mainline).tiles > 0
+    assert products_for(BuildOptions(conv_as_matmul=True, tf32=True), mainline).float32
 
 
 @pytest.mark.gpu

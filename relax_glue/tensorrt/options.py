@@ -44,9 +44,9 @@ class BuildOptions:
     tf32 : bool
         Allow TF32 in float32 layers; off, since it keeps ten bits of the mantissa.
     conv_as_matmul : bool, optional
-        Compute float32 convolutions as matrix products where their results have fewer tiles of 128 pixels by 128
-        channels than the GPU has multiprocessors. True does it with every TensorRT, False with none; None with
-        TensorRT-RTX without TF32, where models were measured to be up to six times faster.
+        Compute small convolutions as matrix products: those of float32, and 1x1 ones of float16 whose channels do not
+        fit tensor cores. True does it with every TensorRT, False with none; None with TensorRT-RTX, for float32 if
+        TF32 is off, where models were measured to be up to six times faster. See docs/engines.md.
     cuda_graphs : bool
         Replay calls with static shapes as CUDA graphs.
     cache : bool

@@ -30,10 +30,13 @@ class Products:
         Those whose results have fewer tiles of 128 pixels by 128 channels than that; 0 for none.
     sizes : Mapping[str, int]
         The greatest value of each symbolic variable, by name: a result of free extents counts as large as it can be.
+    float32 : bool
+        Those of float32; else only those of float16 whose channels do not fit tensor cores.
     """
 
     tiles: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
+    float32: bool = True
 
     def numbers(self, extents: Sequence[int | tvm.ir.Expr]) -> tuple[int, ...] | None:
         """Return extents as numbers, symbolic ones at their greatest, or None where that is not known."""
@@ -55,7 +58,7 @@ def products_for(options: BuildOptions, provider: Provider, profiles: Sequence[P
     Parameters
     ----------
     options : BuildOptions
-        Its `conv_as_matmul` decides, or where that is None its `tf32`.
+        Its `conv_as_matmul` decides; where that is None, also its `tf32`.
     provider : Provider
         What builds.
     profiles : Sequence[Profile]
@@ -63,12 +66,11 @@ def products_for(options: BuildOptions, provider: Provider, profiles: Sequence[P
     gpu : int
         The GPU that the engine is for: a convolution of as many tiles as it has multiprocessors keeps it busy.
     """
-    wanted = options.conv_as_matmul
-    if wanted is None:
-        wanted = provider.is_rtx and not options.tf32
+    wanted = provider.is_rtx if options.conv_as_matmul is None else options.conv_as_matmul
     if not wanted:
         return NO_PRODUCTS
     greatest: dict[str, int] = {}
     for name, found in (each for profile in profiles for each in profile.ranges):
         greatest[name] = max(found.max, greatest.get(name, found.max))
-    return Products(multiprocessors(gpu) or _USUAL_MULTIPROCESSORS, greatest)
+    float32 = bool(options.conv_as_matmul) or not options.tf32
+    return Products(multiprocessors(gpu) or _USUAL_MULTIPROCESSORS, greatest, float32)

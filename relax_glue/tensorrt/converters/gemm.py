@@ -4,9 +4,11 @@ TensorRT-RTX 1.5 computes a float32 convolution without TF32 in tiles of 128 pix
 size: a map of 20 x 20 pixels and 64 channels is four tiles, so four of an H200's 132 multiprocessors work. For matrix
 products it has tiles of many sizes. Measured there, with both as CUDA graphs: YOLO11n 2.57 ms as convolutions and
 0.83 ms as products, densenet121 9.65 and 1.50, mobilenet_v3_small 0.80 and 0.26. With tensor cores convolutions are
-the faster ones (YOLO11n 0.57 against 0.78 ms with TF32, 0.46 against 0.54 in float16). So it is done for float32
-without TF32, and for results of fewer tiles than there are multiprocessors; beyond, the convolution computes the
-activation with it and the product does not (`products.py`; `BuildOptions.conv_as_matmul` decides).
+the faster ones (YOLO11n 0.57 against 0.78 ms with TF32, 0.46 against 0.54 in float16), where rows of channels are
+multiples of 16 bytes: shufflenet_v2_x1_0 in float16, with its 58 and 116 channels, takes 0.31 and as products 0.24 ms.
+So products are made of float32 convolutions without TF32, and of 1x1 convolutions of float16 with such channels; and
+only for results of fewer tiles than there are multiprocessors, for beyond, the convolution computes the activation
+with it and the product does not (`products.py`; `BuildOptions.conv_as_matmul` decides).
 
     1x1, stride 1         W (O, C) x data (C, pixels)
     else                  W (O, taps C) x patches (taps C, pixels), the shifted data of all taps, concatenated
@@ -42,6 +44,7 @@ _Number = TypeVar("_Number")
 
 TILE = 128  # pixels and channels of what one thread block of the convolution kernel computes
 
+_ALIGNED = 8  # channels of float16 that tensor cores of a convolution take at once
 _MOST_TAPS = 49  # each is a layer: 7x7, the largest stem in use
 _MOST_BYTES = 32 << 20  # of patches; they are written and read, and should stay in the L2 cache
 
@@ -85,6 +88,11 @@ class _Product:
         return any(self.before) or any(self.after)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether each pixel is computed of the one in its place."""
+        return math.prod(self.taps) == 1 and max(self.strides) == 1 and not self.padded
+
+    @property
     def pixels(self) -> int:
         """How many pixels the result has, of the whole batch."""
         return math.prod(self.sizes) // self.weight.shape[0]
@@ -100,6 +108,8 @@ def convolution_product(network: Network, call: relax.Call) -> Any | None:
     if found is None:
         return None
     maps = found.weight.shape[0]
+    if not _gains(network, found):
+        return None
     if math.ceil(found.pixels / TILE) * math.ceil(maps / TILE) >= network.products.tiles:
         return None
     patches = _patches(network, network.tensor(call.args[0]), found)
@@ -108,12 +118,20 @@ def convolution_product(network: Network, call: relax.Call) -> Any | None:
     return network.reshape(_multiply(network, found.weight.reshape(maps, -1), patches, found.last), found.shape)
 
 
+def _gains(network: Network, found: _Product) -> bool:
+    """Say whether products of this type are worth it."""
+    if found.weight.dtype == np.float32:
+        return network.products.float32
+    maps, *_, channels = found.weight.shape
+    return found.is_plain and (maps % _ALIGNED != 0 or channels % _ALIGNED != 0)
+
+
 def transposed_product(network: Network, call: relax.Call) -> Any | None:
     """Return the result of a transposed convolution whose taps do not overlap as a product, else None."""
     found = _product(network, call)
     if found is None or found.taps != found.strides or found.padded or max(found.dilation) > 1:
         return None
-    if any(call.attrs.output_padding):
+    if any(call.attrs.output_padding) or found.weight.dtype != np.float32 or not network.products.float32:
         return None
     maps, channels, spatial = found.weight.shape[0], found.weight.shape[-1], len(found.taps)
     extents, batch = found.spatial(found.data), found.data[0]
@@ -131,12 +149,13 @@ def transposed_product(network: Network, call: relax.Call) -> Any | None:
 
 
 def _product(network: Network, call: relax.Call) -> _Product | None:
-    """Read a convolution with one group, constant float32 weights and extents that can be judged."""
+    """Read a convolution with one group, constant weights and extents that can be judged."""
     attrs, data, shape = call.attrs, shape_of(call.args[0]), shape_of(call)
     kernel, sizes = network.array(call.args[1]), network.products.numbers(shape)
     if not network.products.tiles or not data or sizes is None or kernel is None:
         return None
-    if int(attrs.groups) != 1 or dtype_of(call) != "float32" or dtype_of(call.args[0]) != "float32":
+    dtype = dtype_of(call)
+    if int(attrs.groups) != 1 or dtype not in ("float32", "float16") or dtype_of(call.args[0]) != dtype:
         return None
     spatial, layout = len(data) - 2, str(attrs.data_layout)
     names = data_axes(spatial)[2:]
@@ -149,7 +168,7 @@ def _product(network: Network, call: relax.Call) -> _Product | None:
         shape,
         sizes,
         layout[-1] == "C",
-        weight.astype("float32"),
+        weight.astype(dtype),
         tuple(map(int, attrs.strides)),
         tuple(map(int, attrs.dilation)),
         tuple(padding[:spatial]),
@@ -172,13 +191,13 @@ def _flat(network: Network, x: Any, found: _Product) -> Any:
 
 def _patches(network: Network, x: Any, found: _Product) -> Any | None:
     """Return what the kernel is multiplied with, its K in the order (*taps, C); None where that is too much."""
-    count = math.prod(found.taps)
-    if count == 1 and max(found.strides) == 1 and not found.padded:
+    if found.is_plain:
         return _flat(network, x, found)
     extents = found.spatial(found.data)
     whole = all(isinstance(n, int) and n % taps == 0 for n, taps in zip(extents, found.taps, strict=True))
     if found.taps == found.strides and whole and not found.padded and max(found.dilation) == 1:
         return _blocks(network, x, found)
+    count = math.prod(found.taps)
     if count > _MOST_TAPS or found.pixels * count * found.weight.shape[-1] * 4 > _MOST_BYTES:
         return None
     return _flat(network, _shifted(network, x, found), found)
