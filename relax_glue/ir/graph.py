@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RewriteError
+from .arrays import array_of, tensor_of
 from .operands import same_call_with
 from .shapes import Extent, dtype_of, extents
 
@@ -134,7 +135,7 @@ class Node:
         if self.op != "constant":
             return None
         if self._array is None:
-            self._array = _array_of(self.var.value)
+            self._array = array_of(self.var.value)
             self._array.flags.writeable = False
         return self._array
 
@@ -325,8 +326,8 @@ class Graph:
         key = (str(array.dtype), array.shape, array.tobytes()) if array.nbytes <= 64 else None
         node = self._constants.get(key) if key else None
         if node is not None and node in self._nodes:
-            return Value(node)
-        expr = relax.const(tvm.runtime.tensor(array))  # an array would be copied once more
+            return node.value
+        expr = relax.const(tensor_of(array))  # an array would be copied once more
         node = self.attach("constant", [], expr, expr, -1.0)
         if key:
             self._constants[key] = node
@@ -404,14 +405,6 @@ def checks_nothing(cast: Node) -> bool:
         return False
     known = cast.inputs[0].ty if cast.inputs else cast.expr.ty
     return relax.analysis.type_base_check(cast.cast_to, known) == relax.analysis.BaseCheckResult.PASS
-
-
-def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
-    """Return a tensor as an array: its own memory, or a copy where numpy does not know the type, as bfloat16."""
-    try:
-        return np.from_dlpack(tensor)
-    except RuntimeError:
-        return tensor.numpy()
 
 
 def _is_check(node: Node) -> bool:
