@@ -70,7 +70,7 @@ def _known(func: relax.Function) -> dict[tirx.Var, tirx.PrimExpr]:
 def _casts(expr: relax.Expr) -> Iterator[relax.MatchCast]:
     if not isinstance(expr, relax.SeqExpr):
         return
-    for binding in (b for block in expr.blocks for b in block.bindings):
+    for binding in (b for block in expr.blocks for b in block.bindings[:]):
         if isinstance(binding, relax.MatchCast):
             yield binding
 

@@ -46,7 +46,7 @@ def _reads(value: relax.Expr) -> relax.Expr | None:
 def _bindings(seq: relax.Expr) -> Iterator[relax.Binding]:
     if not isinstance(seq, relax.SeqExpr):
         return
-    for binding in (b for block in seq.blocks for b in block.bindings):
+    for binding in (b for block in seq.blocks for b in block.bindings[:]):
         yield binding
         if isinstance(binding.value, relax.If):
             for branch in branches_of(binding.value):

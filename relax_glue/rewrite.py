@@ -283,14 +283,14 @@ class _Driver:
     def _changes(self, node: Node, result: Replacement) -> list[tuple[Value, Value]]:
         """Pair the values of a node that have users with what replaces them."""
         if isinstance(result, Value):
-            return [(Value(node), result)]
+            return [(node.value, result)]
         if not isinstance(node.ty, relax.TupleType):
-            return [(Value(node), new) for new in result if new is not None]
+            return [(node.value, new) for new in result if new is not None]
         pairs = [(Value(node, k), new) for k, new in enumerate(result) if new is not None]
         used = [(old, new) for old, new in pairs if self.graph.uses_of(old)]
         # split(constant) whose whole tuple is a result: its items alone would leave the split there for ever
-        if len(pairs) == len(result) and self.graph.uses_of(Value(node)):
-            used.append((Value(node), self.graph.pack([new for _, new in pairs], node)))
+        if len(pairs) == len(result) and self.graph.uses_of(node.value):
+            used.append((node.value, self.graph.pack([new for _, new in pairs], node)))
         return used
 
     def _commit(self, r: Rule, node: Node, changes: Sequence[tuple[Value, Value]]) -> None:

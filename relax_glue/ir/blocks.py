@@ -75,10 +75,11 @@ def _without_renamings(block: relax.BindingBlock) -> tuple[relax.BindingBlock, d
     """
     if not isinstance(block, relax.DataflowBlock):
         return block, {}
-    names = {b.var: b.value for b in block.bindings if _renames(b)}
+    bindings = block.bindings[:]
+    names = {b.var: b.value for b in bindings if _renames(b)}
     if not names:
         return block, {}
-    return relax.DataflowBlock([b for b in block.bindings if b.var not in names], block.span), names
+    return relax.DataflowBlock([b for b in bindings if b.var not in names], block.span), names
 
 
 def _renames(binding: relax.Binding) -> bool:

@@ -62,9 +62,8 @@ def _opened(seq: relax.SeqExpr, min_size: int) -> relax.SeqExpr:
 def _same(new: relax.BindingBlock, old: relax.BindingBlock) -> bool:
     if isinstance(new, relax.DataflowBlock) != isinstance(old, relax.DataflowBlock):
         return False
-    return len(new.bindings) == len(old.bindings) and all(
-        a.same_as(b) for a, b in zip(new.bindings, old.bindings, strict=True)
-    )
+    after, before = new.bindings[:], old.bindings[:]
+    return len(after) == len(before) and all(a.same_as(b) for a, b in zip(after, before, strict=True))
 
 
 def _runs(blocks: Iterable[relax.BindingBlock], min_size: int) -> list[tuple[list[relax.Binding], bool]]:
@@ -80,7 +79,7 @@ def _runs(blocks: Iterable[relax.BindingBlock], min_size: int) -> list[tuple[lis
 
     for block in blocks:
         if isinstance(block, relax.DataflowBlock):
-            pure.extend(block.bindings)
+            pure.extend(block.bindings[:])
             has_block = True
             continue
         for binding in block.bindings:
@@ -112,7 +111,7 @@ def _is_dataflow(binding: relax.Binding) -> bool:
 def _without_outputs(block: relax.DataflowBlock, rest: relax.SeqExpr) -> relax.DataflowBlock:
     """Make variables that nothing after a dataflow block uses its own."""
     used = set(relax.analysis.free_vars(rest))
-    given = [b for b in block.bindings if not isinstance(b.var, relax.DataflowVar) and b.var not in used]
+    given = [b for b in block.bindings[:] if not isinstance(b.var, relax.DataflowVar) and b.var not in used]
     names = {b.var: relax.DataflowVar(b.var.name, b.var.ty) for b in given}
     if not names:
         return block

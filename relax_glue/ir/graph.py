@@ -80,6 +80,8 @@ class Node:
     op : str
         "input", "constant", "tuple", "match_cast", "opaque", "call" for a call to anything but an operator, or the
         name of a Relax operator such as "relax.reshape".
+    value : Value
+        The whole result.
     inputs : list[Value]
         The operands that are values, in the order in which they stand in `expr`.
     expr : relax.Expr
@@ -100,11 +102,12 @@ class Node:
 
     __slots__ = (
         "_array", "_items", "_tensors", "_view", "cast_to", "expr", "history",
-        "inputs", "op", "order", "origin", "ty", "users", "var",
+        "inputs", "op", "order", "origin", "ty", "users", "value", "var",
     )  # fmt: skip
 
     def __init__(self, op: str, inputs: list[Value], expr: relax.Expr, var: relax.Expr, order: tuple[float, int]):
         self.op = op
+        self.value = Value(self)
         self.inputs = inputs
         self.expr = expr
         self.var = var
@@ -138,11 +141,6 @@ class Node:
             self._array = array_of(self.var.value)
             self._array.flags.writeable = False
         return self._array
-
-    @property
-    def value(self) -> Value:
-        """The whole result."""
-        return Value(self)
 
     @property
     def view(self) -> Any:
@@ -298,7 +296,7 @@ class Graph:
         except (ValueError, TypeError, tvm.error.InternalError) as error:
             place = f" in place of {self.at!r}" if self.at else ""
             raise RewriteError(f"a call that was built{place} is ill-typed: {error}") from error
-        return Value(self._bind(expr, flat))
+        return self._bind(expr, flat).value
 
     def _bind(self, expr: relax.Expr, inputs: Sequence[Value]) -> Node:
         position = self.at.order[0] if self.at else float(self._age)
@@ -309,17 +307,17 @@ class Graph:
         """Add a binding of an expression without operands that is no call, such as a shape."""
         position = self.at.order[0] if self.at else float(self._age)
         name = (self.at.name if self.at else "") or "lv"
-        return Value(self.attach("opaque", [], expr, relax.DataflowVar(name, expr.ty), position))
+        return self.attach("opaque", [], expr, relax.DataflowVar(name, expr.ty), position).value
 
     def pack(self, values: Sequence[Value], like: Node) -> Value:
         """Add a tuple of values that stands where `like` stands."""
         expr = relax.Tuple([value.expr for value in values])
-        return Value(self.attach("tuple", values, expr, relax.DataflowVar(like.name or "lv", expr.ty), like.order[0]))
+        return self.attach("tuple", values, expr, relax.DataflowVar(like.name or "lv", expr.ty), like.order[0]).value
 
     def rebuild(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Add the call of `node` with other operands, one for each of its own in the same order."""
         expr = self._builder.normalize(same_call_with(node.expr, [v.expr for v in inputs]))
-        return Value(self._bind(expr, inputs))
+        return self._bind(expr, inputs).value
 
     def constant(self, array: np.ndarray) -> Value:
         """Add a constant; equal constants of up to 64 bytes are one node."""
@@ -331,7 +329,7 @@ class Graph:
         node = self.attach("constant", [], expr, expr, -1.0)
         if key:
             self._constants[key] = node
-        return Value(node)
+        return node.value
 
     def output(self, var: relax.Var, value: Value) -> None:
         """Let `value` be seen outside the block as `var`."""

@@ -26,7 +26,7 @@ class _Reader:
         if found is None:
             is_constant = isinstance(expr, tvm.ir.GenericConst)
             op, position = ("constant", -1.0) if is_constant else ("input", -2.0)
-            found = self.env[expr] = Value(self.graph.attach(op, [], expr, expr, position))
+            found = self.env[expr] = self.graph.attach(op, [], expr, expr, position).value
         return found
 
     def bind(self, binding: relax.Binding) -> Value:
@@ -94,7 +94,7 @@ class _Reader:
             node.cast_to = binding.ty
         if isinstance(expr, relax.Call) and getattr(node.ty, "shape", node.ty) is None:
             node.ty = expr.ty  # a result may be declared with less than is known of it
-        return Value(node)
+        return node.value
 
 
 def read_block(block: relax.DataflowBlock) -> Graph:
