@@ -39,6 +39,13 @@ def _source(value: Value, graph: Graph) -> Value:
     return graph.constant(source.array.reshape(1)) if source.array is not None and source.ndim == 0 else source
 
 
+def _sources(node: Node, graph: Graph) -> list[Value]:
+    """Return the operands of a node without their broadcasts; nothing where none is a broadcast, as is usual."""
+    if not any(isinstance(v.node.view, Broadcast) for v in node.inputs):
+        return []
+    return [_source(v, graph) for v in node.inputs]
+
+
 @rule("nop-broadcast", BROADCAST, equation="broadcast_to(x, shape(x)) -> x", kind=FOLD, source="B01")
 def nop_broadcast(node: Node, graph: Graph) -> Replacement | Decline:
     """Drop a broadcast to the operand's own shape."""
@@ -139,9 +146,9 @@ def _repeats_ones(view: Tile | Repeat, shape: Sequence[object]) -> bool:
 )
 def broadcast_into_consumer(node: Node, graph: Graph) -> Replacement | Decline:
     """Read the operand of each broadcast that the other operands make needless."""
-    operands = list(node.inputs)
-    for k, value in enumerate(node.inputs):
-        tried = [*operands[:k], _source(value, graph), *operands[k + 1 :]]
+    operands, sources = list(node.inputs), _sources(node, graph)
+    for k, source in enumerate(sources):
+        tried = [*operands[:k], source, *operands[k + 1 :]]
         # with both operands broadcast, dropping both would shrink the result: the second one stays then
         if same_shape(broadcast_shape(v.shape for v in tried), node.value.shape):
             operands = tried
@@ -160,7 +167,9 @@ def broadcast_into_consumer(node: Node, graph: Graph) -> Replacement | Decline:
 )
 def broadcast_after_pointwise(node: Node, graph: Graph) -> Replacement | Decline:
     """Compute on the small operands, then broadcast once."""
-    sources = [_source(v, graph) for v in node.inputs]
+    sources = _sources(node, graph)
+    if not sources:
+        return Decline("no broadcast makes it larger")
     small, shape = broadcast_shape(v.shape for v in sources), node.value.shape
     if small is None or shape is None or same_shape(small, shape):
         return Decline("no broadcast makes it larger")
@@ -182,9 +191,9 @@ def _dies_with(producer: Node, user: Node, graph: Graph) -> bool:
 )
 def broadcast_into_matmul(node: Node, graph: Graph) -> Replacement | Decline:
     """Leave batch axes of 1 to the matmul, which repeats them by itself."""
-    operands = list(node.inputs)
-    for k, value in enumerate(node.inputs):
-        tried = [*operands[:k], _source(value, graph), *operands[k + 1 :]]
+    operands, sources = list(node.inputs), _sources(node, graph)
+    for k, source in enumerate(sources):
+        tried = [*operands[:k], source, *operands[k + 1 :]]
         if _same_product(node, tried):
             operands = tried
     if operands == node.inputs:

@@ -35,6 +35,8 @@ MAX_GROWTH = 4 << 20
 larger than the whole model, and TensorRT makes it for nothing."""
 
 NOT_CONSTANT = Decline("an operand is not constant")
+NOT_STATIC = Decline("the result's shape is not static")
+NOT_EMPTY = Decline("the result has elements")
 
 
 def fold_constants(
@@ -85,7 +87,7 @@ def _reads_shape_only(node: Node) -> bool:
 def _fold(node: Node, graph: Graph, max_growth: int, allowed: Sequence[str]) -> Replacement | Decline:
     size = byte_size(node.ty)
     if size is None:
-        return Decline("the result's shape is not static")
+        return NOT_STATIC
     if size - sum(v.array.nbytes for v in node.inputs if v.array is not None) > max_growth:
         return Decline(f"the constant would take {size} bytes, {max_growth} more than its operands at the most")
     result = evaluate(node.expr, _operands(node), node.ty, allow=allowed)
@@ -109,9 +111,9 @@ def _empty(node: Node, graph: Graph) -> Replacement | Decline:
     whole = not isinstance(node.ty, relax.TupleType)
     values = [node.value] if whole else [Value(node, k) for k in range(len(node.ty.fields))]
     if any(not is_static(v.shape) or v.dtype is None for v in values):
-        return Decline("the result's shape is not static")
+        return NOT_STATIC
     if not all(0 in (v.shape or ()) for v in values):
-        return Decline("the result has elements")
+        return NOT_EMPTY
     return [graph.constant(np.zeros(v.shape or (), np.dtype(v.dtype))) for v in values]
 
 

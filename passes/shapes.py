@@ -130,6 +130,9 @@ _TYPED = tuple(
 )
 
 
+SHAPE_IS_KNOWN = Decline("the shape is known")
+
+
 @rule(
     "refine-type",
     *_TYPED,
@@ -139,7 +142,7 @@ _TYPED = tuple(
 def refine_type(node: Node, graph: Graph) -> Replacement | Decline:
     """Infer a type again when those of the operands have become known."""
     if node.shape_of(None) is not None or None not in _shapes(node.ty):
-        return Decline("the shape is known")
+        return SHAPE_IS_KNOWN
     if not node.inputs or any(None in _shapes(v.ty) for v in node.inputs):
         return Decline("an operand's shape is not known")
     made = graph.rebuild(node, node.inputs)
