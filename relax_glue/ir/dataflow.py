@@ -45,9 +45,7 @@ def _with_opened_body(func: relax.Function, min_size: int) -> relax.Function:
 
 
 def _opened(seq: relax.SeqExpr, min_size: int) -> relax.SeqExpr:
-    blocks: list[relax.BindingBlock] = []
-    for bindings, is_dataflow in _runs(seq.blocks, min_size):
-        blocks.append(relax.DataflowBlock(bindings) if is_dataflow else relax.BindingBlock(bindings))
+    blocks = _joined(seq.blocks[:], min_size)
     blocks = [
         _without_outputs(block, relax.SeqExpr(blocks[position + 1 :], seq.body))
         if isinstance(block, relax.DataflowBlock)
@@ -59,7 +57,19 @@ def _opened(seq: relax.SeqExpr, min_size: int) -> relax.SeqExpr:
     return typed(relax.SeqExpr(blocks, seq.body, seq.span), seq.ty)
 
 
+def _joined(blocks: list[relax.BindingBlock], min_size: int) -> list[relax.BindingBlock]:
+    """Return blocks of which each holds the bindings of one run: a model is most often one block as it comes."""
+    if len(blocks) == 1 and isinstance(blocks[0], relax.DataflowBlock) and blocks[0].bindings:
+        return blocks
+    return [
+        relax.DataflowBlock(bindings) if is_dataflow else relax.BindingBlock(bindings)
+        for bindings, is_dataflow in _runs(blocks, min_size)
+    ]
+
+
 def _same(new: relax.BindingBlock, old: relax.BindingBlock) -> bool:
+    if new.same_as(old):
+        return True
     if isinstance(new, relax.DataflowBlock) != isinstance(old, relax.DataflowBlock):
         return False
     after, before = new.bindings[:], old.bindings[:]
