@@ -10,6 +10,8 @@ and 0.491 ms where they were not. (rules.md B09 to B11, X15.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -21,8 +23,11 @@ from .batch_norm import CONVOLUTIONS, FLOATS, rounded, scaled_weight
 from .convolution import summed_axes
 from .permute_clusters import LAYERS
 
+Step = tuple[str, np.ndarray, bool]  # the operator, the constant, and whether it is c - x
+
 STEPS = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
 AFTER_LAYER = Decline("a layer comes before it: TensorRT computes such a chain with the layer")
+SHORTEST = Decline("it is as short as can be")
 NOT_FINITE = Decline("a constant leaves the range of the type")
 
 
@@ -37,12 +42,14 @@ def affine_chain(node: Node, graph: Graph) -> Replacement | Decline:
     """Scale and shift once, where that is fewer operators than there are."""
     if node.value.dtype not in FLOATS:
         return Decline("the dtype is no float")
-    x, scale, shift, length = _chain(node.value, graph)
+    x, steps = _steps(node.value, graph)
     if x.op in LAYERS:
         return AFTER_LAYER
-    parts = [scale is not None, shift is not None]
-    if length <= sum(parts):
-        return Decline("it is as short as can be")
+    if len(steps) < 2:
+        return SHORTEST
+    scale, shift = _joined(steps)
+    if len(steps) <= sum((scale is not None, shift is not None)):
+        return SHORTEST
     found = x
     for array, make in ((scale, relax.op.multiply), (shift, relax.op.add)):
         if array is None:
@@ -63,20 +70,25 @@ def _constant(exact: np.ndarray, dtype: str) -> np.ndarray | None:
     return None if small.any() else found
 
 
-def _chain(value: Value, graph: Graph) -> tuple[Value, np.ndarray | None, np.ndarray | None, int]:
-    """Return x, the scale, the shift and the length of the longest chain that ends in a value."""
-    steps: list[tuple[str, np.ndarray, bool]] = []
+def _steps(value: Value, graph: Graph) -> tuple[Value, list[Step]]:
+    """Return x and the steps, the last one first, of the longest chain that ends in a value."""
+    steps: list[Step] = []
     while (step := _step(value)) is not None:
         inner, array, swapped = step
         if steps and not (graph.single_use(value) and _aligned([a for _, a, _ in steps], array)):
             break
         steps.append((value.op, array, swapped))
         value = inner
+    return value, steps
+
+
+def _joined(steps: Sequence[Step]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the scale and the shift of a chain, in float64."""
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
     for op, array, swapped in reversed(steps):
         scale, shift = _after(op, array.astype("float64"), swapped, scale, shift)
-    return value, scale, shift, len(steps)
+    return scale, shift
 
 
 def _step(value: Value) -> tuple[Value, np.ndarray, bool] | None:
