@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tvm import relax, tirx
 
 from .ir.blocks import branches_of
-from .ir.graph import Node
+from .ir.node import Node
 from .ir.order import symbols_of
 from .tensorrt.registry import Refusal
 

@@ -5,7 +5,8 @@ dataflow block of a function, branches of `If` and local functions included.
 """
 
 from .blocks import map_blocks, map_functions
-from .graph import Graph, Node, Place, Value, checks_nothing
+from .graph import Graph, Place
+from .node import Node, Value, checks_nothing
 from .read import read_block
 from .shapes import Extent, dtype_of, extents, is_static, product, same, same_shape
 from .write import write_block

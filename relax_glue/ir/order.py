@@ -12,7 +12,8 @@ from collections.abc import Collection
 import tvm
 from tvm import relax, tirx
 
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 
 
 def symbols_of(node: Node) -> set[tirx.Var]:

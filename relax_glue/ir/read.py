@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from .graph import Graph, Value
+from .graph import Graph
+from .node import Value
 from .operands import is_value, operands_of
 
 # Operators whose first operand is a tuple of tensors: a tuple-typed variable there is read item by item.

@@ -30,7 +30,8 @@ from ..movement import (
     Tile,
     layout_axes,
 )
-from .graph import Graph, Node, Value
+from .graph import Graph
+from .node import Node, Value
 from .shapes import Extent, product, same, same_shape
 
 

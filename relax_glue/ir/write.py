@@ -11,7 +11,8 @@ import heapq
 from tvm import relax
 
 from .blocks import typed
-from .graph import Graph, Node, Value
+from .graph import Graph
+from .node import Node, Value
 from .operands import substitute
 from .order import symbol_dependencies
 
