@@ -230,7 +230,7 @@ RIGHT = [zeros(3, 4), zeros(6, 5), zeros(3, dtype="bool"), zeros(9), zeros(1, 1)
 @pytest.mark.parametrize(
     ("place", "given", "told"),
     [
-        (1, zeros(7, 5), "input 'y' of main has the extent 7 on axis 0, and has to have n . 2, which is 6 with n = 3"),
+        (1, zeros(7, 5), "input 'y' of main has the extent 7 on axis 0, and has to have 2 . n, which is 6 with n = 3"),
         (2, zeros(4, dtype="bool"), "'z' of main has the extent 4 on axis 0, and has to have n, which is 3 .axis 0 of"),
         (2, zeros(3), r"'z' of main holds float32, and has to hold bool: pass a bool tensor \(n,\)"),
         (3, zeros(9, 9), "'free' of main has rank 2, and has to have 1: pass a float32 tensor of rank 1"),
