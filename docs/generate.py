@@ -1,4 +1,4 @@
-"""Writes docs/rules.md from the rules themselves, and docs/layers.md and docs/latency.md from what was measured.
+"""Writes docs/rules.md from the rules themselves; docs/layers.md, latency.md and left_out.md from what was measured.
 
 python docs/generate.py [--check]
 """
@@ -21,7 +21,8 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parent / "benchmarks" / "results"
 COUNTED = RESULTS / "layers.json"
 MEASURED = RESULTS / "h200_legality.json"
-LEFT_OUT = RESULTS / "h200_ablation.json"
+ABLATED = RESULTS / "h200_ablation.json"
+LEFT_OUT = RESULTS / "h200_left_out.json"
 
 RULES_HEAD = """# The rules
 
@@ -70,6 +71,17 @@ Made by `python docs/generate.py` from [h200_legality.json](../benchmarks/result
 milliseconds: with all rules, with the same network built once more, and with the rules and passes alone that legality
 needs (`relax_glue.pipeline.LEGALITY`), measured in turns. A ratio above 1 says that all rules are faster; one between
 the first two columns is noise.
+"""
+
+
+LEFT_OUT_HEAD = """# What rules of the catalogue are worth
+
+Made by `python docs/generate.py` from [h200_left_out.json](../benchmarks/results/h200_left_out.json), which `python
+benchmarks/left_out.py` writes. Each line is a pair of small networks, cut out of models of the kind that has such glue:
+as importers write it, and with the glue rewritten by hand, several times in a row. Both go through
+`relax_glue.optimize`, without the rule in question where it was built since; each is built twice and the four engines
+are measured in turns. A ratio above 1 says that the rewriting is faster; one within the noise, by how much two engines
+of one network differ, says nothing. That the two compute the same is checked by TVM's LLVM and on the GPU.
 """
 
 
@@ -157,7 +169,7 @@ def latency_text() -> str:
 def _ablation_lines() -> Iterator[str]:
     yield "| model | left out | all rules | without | ratio |"
     yield "|---|---|---|---|---|"
-    for run in json.loads(LEFT_OUT.read_text())["runs"]:
+    for run in json.loads(ABLATED.read_text())["runs"]:
         for row in run["models"]:
             every = row["variants"]["all rules"]["call_ms"]
             for name, found in row["variants"].items():
@@ -166,7 +178,33 @@ def _ablation_lines() -> Iterator[str]:
                     yield f"| {row['model']} ({row['source']}) | {name.removeprefix('without ')} | {times} |"
 
 
-PAGES = {"rules.md": rules_text, "layers.md": layers_text, "latency.md": latency_text}
+def left_out_text() -> str:
+    """Return the page of what rules that are left out, or were, are worth."""
+    found = json.loads(LEFT_OUT.read_text())
+    lines = [
+        LEFT_OUT_HEAD,
+        f"{found['gpu']}, {found['tensorrt']}, TVM {found['tvm']}; float32 without TF32.",
+        "",
+        "| rule | networks | layers | as it stands, ms | rewritten, ms | ratio | noise | here |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["cases"]:
+        name = f"{row['case']}, {'x'.join(map(str, row['shape']))} {row['dtype']}"
+        layers = " → ".join(str(row["layers"][kind]["layers"]) for kind in ("stands", "rewritten"))
+        times = " | ".join(f"{min(row['call_ms'][kind]):.3f}" for kind in ("stands", "rewritten"))
+        here = f"`{row['built']}`" if row["built"] else "left out"
+        lines.append(
+            f"| {row['rule']} | {name} | {layers} | {times} | {row['ratio']:.3f} | {row['noise']:.1%} | {here} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+PAGES = {
+    "rules.md": rules_text,
+    "layers.md": layers_text,
+    "latency.md": latency_text,
+    "left_out.md": left_out_text,
+}
 
 if __name__ == "__main__":
     pages = {FOLDER / name: text() for name, text in PAGES.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -28,7 +29,7 @@ def script(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-PAGES = ("latency.md", "layers.md", "rules.md")
+PAGES = ("latency.md", "layers.md", "left_out.md", "rules.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -66,6 +67,16 @@ def test_the_catalogue_names_what_there_is() -> None:
     for rule in RULES:
         for number in numbers(rule.source) & rows.keys():
             assert f"`{rule.name}`" in rows[number], f"{number} does not name {rule.name}, whose source it is"
+
+
+def test_the_catalogue_cites_what_was_measured() -> None:
+    rows = catalogue()
+    measured = json.loads((ROOT / "benchmarks" / "results" / "h200_left_out.json").read_text())["cases"]
+    for case in measured:
+        for number in numbers(case["rule"]):
+            assert "(left_out.md)" in rows[number], f"{number} does not say what was measured of it"
+    names = {rule.name for rule in RULES}
+    assert {case["built"] for case in measured} - {""} <= names
 
 
 def test_the_catalogue_has_every_rule_that_was_to_be_built(shared: Path) -> None:
