@@ -8,7 +8,7 @@ from typing import Any
 
 from relax_glue.errors import DeviceError
 
-OURS, ARRIVED, DONE, NULL = 77, 1, 2, 0
+OURS, ARRIVED, DONE, LAST, NULL = 77, 1, 2, 3, 0
 
 
 class Driver:
@@ -18,7 +18,7 @@ class Driver:
         self.log: list[tuple[Any, ...]] = []
         self.capturing = False
         self.capture_fails = False
-        self._events = iter([ARRIVED, DONE])
+        self._events = iter([ARRIVED, DONE, LAST])
         self._graphs = iter(range(100, 200))
 
     def current(self, _context: int) -> Any:
@@ -36,6 +36,12 @@ class Driver:
 
     def follow(self, waits: int, event: int, runs: int) -> None:
         self.log.append(("follow", waits, event, runs))
+
+    def record(self, event: int, stream: int) -> None:
+        self.log.append(("record", event, stream))
+
+    def wait(self, stream: int, event: int) -> None:
+        self.log.append(("wait", stream, event))
 
     def is_capturing(self, _stream: int) -> bool:
         return self.capturing

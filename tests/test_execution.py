@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from execution_case import ARRIVED, DONE, NULL, OURS, Context, Driver, Tensor
+from execution_case import ARRIVED, DONE, LAST, NULL, OURS, Context, Driver, Tensor
 
 from relax_glue.errors import DeviceError, ExecutionError
 from relax_glue.tensorrt import BuildOptions, execution
@@ -48,13 +48,32 @@ def call(runner: Runner, x: int = 0x1000, y: int = 0x2000) -> None:
     runner.run([read_header(tensor.handle) for tensor in tensors])
 
 
-ENTER, LEAVE = ("follow", OURS, ARRIVED, NULL), ("follow", NULL, DONE, OURS)
+ENTER = (("follow", OURS, ARRIVED, NULL), ("wait", OURS, LAST))
+LEAVE = (("record", LAST, OURS), ("wait", NULL, LAST))
+
+
+def replayed(graph: int, stream: int) -> list[tuple[Any, ...]]:
+    """Return what a replay does: on the caller's stream, behind the last call and before the next."""
+    return [("wait", stream, LAST), ("launch", graph, stream), ("record", LAST, stream)]
+
+
+def test_a_replay_on_another_stream_waits_for_the_last_call(stream_of_tvm: list[int]) -> None:
+    """Two graphs of a runner use one scratch memory."""
+    runner, driver, _ = runner_of()
+    for x in (0x1000, 0x3000):
+        call(runner, x)
+        call(runner, x)
+    del driver.log[:]
+    call(runner, 0x1000)
+    stream_of_tvm[0] = 9
+    call(runner, 0x3000)
+    assert driver.log == [*replayed(100, NULL), *replayed(101, 9)]
 
 
 def test_a_call_waits_for_tvms_stream_and_is_waited_for() -> None:
     runner, driver, context = runner_of(cuda_graphs=False)
     call(runner)
-    assert driver.log == [ENTER, ("enqueue", OURS), ("kernels",), LEAVE]
+    assert driver.log == [*ENTER, ("enqueue", OURS), ("kernels",), *LEAVE]
     assert context.addresses == {"x": 0x1000, "y": 0x2000}
 
 
@@ -64,10 +83,10 @@ def test_the_second_call_is_captured_and_the_third_launched() -> None:
     del driver.log[:]
     call(runner)
     record = [("begin", OURS), ("enqueue", OURS), ("end", OURS), ("launch", 100, OURS)]
-    assert driver.log == [ENTER, *record, LEAVE]
+    assert driver.log == [*ENTER, *record, *LEAVE]
     del driver.log[:]
     call(runner)
-    assert driver.log == [ENTER, ("launch", 100, OURS), LEAVE]
+    assert driver.log == replayed(100, NULL)
 
 
 def test_new_addresses_are_never_given_to_an_old_graph() -> None:
@@ -82,7 +101,7 @@ def test_new_addresses_are_never_given_to_an_old_graph() -> None:
     del driver.log[:]
     call(runner, 0x1000)
     call(runner, 0x3000)
-    assert [entry for entry in driver.log if entry[0] == "launch"] == [("launch", 100, OURS), ("launch", 101, OURS)]
+    assert [entry for entry in driver.log if entry[0] == "launch"] == [("launch", 100, NULL), ("launch", 101, NULL)]
 
 
 def test_old_graphs_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +120,10 @@ def test_a_capture_that_fails_turns_graphs_off() -> None:
     call(runner)
     del driver.log[:]
     call(runner)
-    assert driver.log == [ENTER, ("begin", OURS), ("enqueue", OURS), ("end", OURS), ("enqueue", OURS), LEAVE]
+    assert driver.log == [*ENTER, ("begin", OURS), ("enqueue", OURS), ("end", OURS), ("enqueue", OURS), *LEAVE]
     del driver.log[:]
     call(runner)
-    assert driver.log == [ENTER, ("enqueue", OURS), LEAVE]
+    assert driver.log == [*ENTER, ("enqueue", OURS), *LEAVE]
 
 
 def test_inside_the_callers_own_capture_nothing_is_captured(stream_of_tvm: list[int]) -> None:

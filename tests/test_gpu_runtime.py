@@ -21,8 +21,11 @@ from tvm.relax.dpl import TuplePattern, is_op, wildcard
 
 import relax_glue.tensorrt as trt
 from relax_glue.errors import DeviceError, EngineWarning, PlanError, RelaxGlueError
+from relax_glue.region_function import region_functions
 from relax_glue.tensorrt import codegen, cuda, execution
-from relax_glue.tensorrt.artifact import Artifact
+from relax_glue.tensorrt.artifact import Artifact, save_region
+from relax_glue.tensorrt.engine import obtain_plan
+from relax_glue.tensorrt.host import host_module
 
 pytestmark = pytest.mark.gpu
 
@@ -385,3 +388,25 @@ def test_no_warning_in_the_good_case(tmp_path: Path) -> None:
         warnings.simplefilter("error", EngineWarning)
         on_gpu(machine_of(mod, trt.BuildOptions(cache_dir=str(tmp_path))), inputs_of(mod))
     assert {path.suffix for path in tmp_path.iterdir()} == {".engine", ".kernels"}
+
+
+def test_graphs_replayed_on_different_streams_do_not_meet() -> None:
+    """All graphs of an engine use one scratch memory, so those on one stream must wait for those on another."""
+    mod = conv_module(size=256)
+    (function,) = region_functions(partitioned(mod)).values()
+    saved = save_region(function)
+    plan = obtain_plan(saved, NO_CACHE, function)
+    module = host_module([("region", Artifact(saved.symbol, saved.inputs, saved.outputs, NO_CACHE, None, plan))])
+    device, driver = tvm.cuda(), cuda.gpu().driver
+    streams = [0, driver.stream(), driver.stream()]
+    given = [tvm.runtime.tensor(inputs_of(mod, seed)[0], device) for seed in range(3)]
+    (spec,) = saved.outputs
+    results = [tvm.runtime.empty(spec.extents({}), spec.dtype, device) for _ in streams]
+    for _ in range(12):
+        for stream, x, y in zip(streams, given, results, strict=True):
+            with tvm_ffi.use_raw_stream(device, stream):
+                module["region"](x, y)
+    for stream in streams[1:]:
+        driver.synchronize(stream)
+    for seed, result in enumerate(results):
+        close([result.numpy()], on_llvm(mod, inputs_of(mod, seed)))

@@ -141,6 +141,18 @@ class Driver:
         if code:
             self._check(code, "cuEventRecord or cuStreamWaitEvent")
 
+    def record(self, event: int, stream: int) -> None:
+        """Let an event stand for what a stream holds now."""
+        code = self._record(event, stream)
+        if code:
+            self._check(code, "cuEventRecord")
+
+    def wait(self, stream: int, event: int) -> None:
+        """Let a stream go on only after what an event stands for; one that was never recorded stands for nothing."""
+        code = self._wait(stream, event, 0)
+        if code:
+            self._check(code, "cuStreamWaitEvent")
+
     def synchronize(self, stream: int) -> None:
         """Wait on the host until a stream is done."""
         self._call("cuStreamSynchronize", stream)

@@ -29,12 +29,11 @@ class DynamicRunner(Runner):
         self._settled: Call | None = None  # the one that the context is ready for
         self._profile = int(self._context.active_optimization_profile)
 
-    def _launch(self, addresses: tuple[int, ...], key: Hashable, caller: int) -> None:
+    def _key(self, addresses: tuple[int, ...]) -> Hashable | None:
         extents = tuple([slot.extents for slot in self._slots])
         if self._call is None or extents != self._extents:
             self._call, self._extents = self._calls.of(extents), extents
-        if self._call.profiles:  # else every result is empty
-            super()._launch(addresses, (key, self._call), caller)
+        return (addresses, self._call) if self._call.profiles else None  # else every result is empty
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
         with self._engine.turn:

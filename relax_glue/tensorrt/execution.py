@@ -6,9 +6,11 @@ own, which waits for TVM's by an event and is waited for by another; the host ne
 one thread: an execution context has one set of addresses and one scratch memory, which two calls at a time
 would share.
 
-A call is captured as a CUDA graph the second time it sees the same addresses, and launched from then on. TVM's
-memory planner and pool hand out the same few buffers again and again; a caller that has new ones each time pays for
-the enqueue only. What symbolic shapes add stands in `dynamic.py`.
+A call is captured as a CUDA graph the second time it sees the same addresses, and launched from then on, on TVM's
+stream itself, which may be the null stream: the GPU then has no stream to change, which takes it several
+microseconds. All graphs of a runner share its scratch memory, so each waits for the event that stands for the last
+call, on whatever stream that was. TVM's memory planner and pool hand out the same few buffers again and again; a
+caller that has new ones each time pays for the enqueue only. What symbolic shapes add stands in `dynamic.py`.
 """
 
 from __future__ import annotations
@@ -154,7 +156,7 @@ class Runner:
         with gpu.driver.current(gpu.context), engine.compiling():
             self._context = engine.context()
             self._stream = gpu.driver.stream()
-            self._arrived, self._done = gpu.driver.event(), gpu.driver.event()
+            self._arrived, self._done, self._last = (gpu.driver.event() for _ in range(3))
         self._graphs = Graphs(gpu.driver) if artifact.options.cuda_graphs else None
         self._warm = False
 
@@ -178,30 +180,43 @@ class Runner:
                 f"{self._engine.artifact.symbol} is called with {len(headers)} tensors; it takes {len(self._slots)}"
             )
         addresses = tuple([slot.address(header) for slot, header in zip(self._slots, headers, strict=True)])
-        driver, stream = self._driver, self._stream
+        key = self._key(addresses)
+        if key is None:
+            return
+        driver = self._driver
         driver.push(self._home)
         try:
-            caller = tvm_ffi.get_raw_stream(self._device)
-            driver.follow(stream, self._arrived, caller)
-            self._launch(addresses, addresses, caller)
-            driver.follow(caller, self._done, stream)
+            self._launch(addresses, key, tvm_ffi.get_raw_stream(self._device))
         finally:
             driver.pop()
 
+    def _key(self, addresses: tuple[int, ...]) -> Hashable | None:
+        """Return what calls that can share a graph have in common, or None where there is nothing to run."""
+        return addresses
+
     def _launch(self, addresses: tuple[int, ...], key: Hashable, caller: int) -> None:
-        """Put the engine on our stream, by graph if this is one to replay: calls of one key can share a graph."""
-        graphs = self._graphs
-        # the caller may be capturing a graph of his own, which our stream has then joined; the null stream cannot
-        if graphs is None or (caller and self._driver.is_capturing(self._stream)):
+        """Put the engine behind the caller's stream: a graph there, if this is one to replay, or a call on ours."""
+        driver = self._driver
+        # a graph that the caller captures takes the enqueue in; the null stream cannot be captured
+        if caller and driver.is_capturing(caller):
+            driver.follow(self._stream, self._arrived, caller)
             self._enqueue(addresses)
+            driver.follow(caller, self._done, self._stream)
             return
-        graph = graphs.find(key)
-        if graph is None:
+        graph = None if self._graphs is None else self._graphs.find(key)
+        if graph:
+            driver.wait(caller, self._last)
+            driver.launch(graph, caller)
+            driver.record(self._last, caller)
+            return
+        driver.follow(self._stream, self._arrived, caller)
+        driver.wait(self._stream, self._last)
+        if graph is None or self._graphs is None:
             self._enqueue(addresses)
-        elif graph:
-            self._driver.launch(graph, self._stream)
         else:
-            self._capture(addresses, key, graphs)
+            self._capture(addresses, key, self._graphs)
+        driver.record(self._last, self._stream)
+        driver.wait(caller, self._last)
 
     def _enqueue(self, addresses: tuple[int, ...]) -> None:
         if self._warm:
@@ -252,11 +267,12 @@ class Runner:
         if sys.is_finalizing() or not hasattr(self, "_done"):
             return
         with self._driver.current(self._home):
+            self._driver.wait(self._stream, self._last)
             self._driver.synchronize(self._stream)
             if self._graphs is not None:
                 self._graphs.clear()
             del self._context
-            self._driver.destroy(graphs=[], events=[self._arrived, self._done], streams=[self._stream])
+            self._driver.destroy(graphs=[], events=[self._arrived, self._done, self._last], streams=[self._stream])
 
 
 class Graphs:
