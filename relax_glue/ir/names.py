@@ -21,28 +21,23 @@ def without_names(block: relax.DataflowBlock) -> relax.DataflowBlock:
     """
     bindings = block.bindings[:]
     renamings = [b for b in bindings if isinstance(b, relax.VarBinding) and is_value(b.value)]
-    inner = {b.var: b.value for b in renamings if isinstance(b.var, relax.DataflowVar)}
+    inner: dict[relax.Expr, relax.Expr] = {}
+    for binding in renamings:
+        if isinstance(binding.var, relax.DataflowVar):  # the name of a name stands for what that names
+            inner[binding.var] = inner.get(binding.value, binding.value)
     results = _results(inner, renamings)
     if not inner and not results:
         return block
+    names = {**{var: results.get(value, value) for var, value in inner.items()}, **results}
     gone = {*inner, *results.values()}
-    names = {**{var: _named(var, inner) for var in inner}, **results}
-    names = {var: results.get(value, value) for var, value in names.items()}
     return relax.DataflowBlock([_renamed(b, names) for b in bindings if b.var not in gone], block.span)
-
-
-def _named(var: relax.Expr, names: Names) -> relax.Expr:
-    """Return what a variable is in the end: a name may be given to a name."""
-    while var in names:
-        var = names[var]
-    return var
 
 
 def _results(inner: Names, renamings: Sequence[relax.VarBinding]) -> dict[relax.Expr, relax.Expr]:
     """Return the results that are names of what a block computes, by that; of two of one value it is the first."""
     found: dict[relax.Expr, relax.Expr] = {}
     for binding in renamings:
-        value = _named(binding.value, inner)
+        value = inner.get(binding.value, binding.value)
         is_inner = isinstance(value, relax.DataflowVar) and not isinstance(binding.var, relax.DataflowVar)
         if is_inner and type_base_check(binding.var.ty, value.ty) == BaseCheckResult.PASS:
             found.setdefault(value, binding.var)
