@@ -72,8 +72,6 @@ class Node:
     op : str
         "input", "constant", "tuple", "match_cast", "opaque", "call" for a call to anything but an operator, or the
         name of a Relax operator such as "relax.reshape".
-    value : Value
-        The whole result.
     inputs : list[Value]
         The operands that are values, in the order in which they stand in `expr`.
     expr : relax.Expr
@@ -94,12 +92,11 @@ class Node:
 
     __slots__ = (
         "_array", "_items", "_tensors", "_view", "cast_to", "expr", "history",
-        "inputs", "op", "order", "origin", "ty", "users", "value", "var",
+        "inputs", "op", "order", "origin", "ty", "users", "var",
     )  # fmt: skip
 
     def __init__(self, op: str, inputs: list[Value], expr: relax.Expr, var: relax.Expr, order: tuple[float, int]):
         self.op = op
-        self.value = Value(self)
         self.inputs = inputs
         self.expr = expr
         self.var = var
@@ -113,6 +110,11 @@ class Node:
         self._tensors: dict[int | None, tuple[tuple[Extent, ...] | None, str | None]] = {}
         self._array: np.ndarray | None = None
         self._view: Any = None
+
+    @property
+    def value(self) -> Value:
+        """The whole result; one that the node held would leave a dropped node to the garbage collector."""
+        return Value(self)
 
     @property
     def name(self) -> str:
