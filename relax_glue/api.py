@@ -228,7 +228,8 @@ def compile(
         it; tensors of the GPU go in and come out all the same. For a CPU the regions are put back and TVM compiles
         everything.
     build : relax_glue.tensorrt.BuildOptions, optional
-        How engines are built and run; with `build="lazy"` a machine without a GPU can compile for one that has it.
+        How engines are built and run; with `BuildOptions(build="lazy")` a machine without a GPU can compile for one
+        that has it.
     require_engines : bool
         Raise when a region cannot become an engine; else it goes back to TVM with a warning.
 
@@ -250,11 +251,12 @@ def compile(
     """
     from . import tensorrt  # it registers functions with TVM
 
+    codegen = tensorrt.Codegen(build, require=require_engines)
     ready = mod if region_functions(check_module(mod)) else optimize(mod)
     chosen = _target(target or ("cuda" if tensorrt.can_run() else "llvm"))
     if chosen.kind.name != "cuda":
         return _compile(inline(ready), chosen)
-    engines = tensorrt.Codegen(build, require=require_engines)(place_on_host(ready, chosen))
+    engines = codegen(place_on_host(ready, chosen))
     return _compile(place_on_host(engines, chosen), chosen)  # a region without an engine has come back since
 
 

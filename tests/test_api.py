@@ -141,6 +141,13 @@ def test_an_option_of_another_type(options: dict[str, Any]) -> None:
         relax_glue.explain(model(), **options)
 
 
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.parametrize("value", ["lazy", 3])
+def test_build_options_that_are_none(target: str, value: object) -> None:
+    with pytest.raises(TypeError, match=rf"such as BuildOptions\(build='lazy'\), not {value!r}"):
+        relax_glue.compile(model(), target, build=value)
+
+
 def test_a_target_that_tvm_has_not() -> None:
     with pytest.raises(UnknownNameError, match="target='gpu9'.*try 'llvm' or 'cuda'"):
         relax_glue.compile(model(), "gpu9")

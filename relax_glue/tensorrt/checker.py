@@ -104,7 +104,7 @@ def check(
     for plain in steps.values():
         _unique_names(plain.region)
     seen = _observe(mod, steps, function, _arguments(mod[function], inputs))
-    where, chosen = _where(), options or BuildOptions()
+    where, chosen = _where(), BuildOptions.of(options)
     callers = [each for each in mod.functions.values() if isinstance(each, relax.Function)]
     found = [
         _compare(gv.name_hint, with_bounds(regions[gv], callers), steps[gv], seen[gv], where, tolerance, chosen)

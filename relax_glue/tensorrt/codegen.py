@@ -53,7 +53,7 @@ def Codegen(
     UnknownNameError
         When the pass runs: the options give ranges for variables that the module does not have.
     """
-    chosen = options or BuildOptions()
+    chosen = BuildOptions.of(options)
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         regions = {gv: function for gv, function in mod.functions_items() if is_region(function)}

@@ -94,14 +94,21 @@ class BuildOptions:
             raise ValueError(f"cache_size={self.cache_size}: give a number of bytes; cache=False turns it off")
 
     @staticmethod
-    def of(values: Mapping[str, Any]) -> BuildOptions:
-        """Make options of a mapping, such as RunCodegen's target options.
+    def of(values: BuildOptions | Mapping[str, Any] | None) -> BuildOptions:
+        """Make options of a mapping, such as RunCodegen's target options; None stands for the usual ones.
 
         Raises
         ------
         UnknownNameError
             When a key is no option.
+        TypeError
+            When it is something else, such as the value of one option.
         """
+        if isinstance(values, BuildOptions):
+            return values
+        values = {} if values is None else values
+        if not isinstance(values, Mapping):
+            raise TypeError(f"build options are a BuildOptions, such as BuildOptions(build='lazy'), not {values!r}")
         known = [field.name for field in dataclasses.fields(BuildOptions)]
         unknown = sorted(set(map(str, values)) - set(known))
         if unknown:
