@@ -361,3 +361,27 @@ def test_check_says_what_is_wrong_with_its_arguments() -> None:
         trt.check(partitioned(conv_module()), function="forward")
     with pytest.raises(InputShapeError, match="takes 1 inputs"):
         trt.check(partitioned(conv_module()), [])
+
+
+def test_check_compares_its_inputs_with_the_parameters() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    params = [relax.Var("x", relax.TensorType([n, 3], "float32")), relax.Var("y", relax.TensorType([n, 3], "float32"))]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.exp(builder.emit(relax.op.add(*params))))
+        builder.emit_func_output(result)
+    mod = partitioned(builder.get())
+    x = np.ones((2, 3), "float32")
+    assert trt.check(mod, [x, tvm.runtime.tensor(x)]).ok
+    for wrong, said in (
+        (x.astype("float64"), r"y is R\.Tensor.*elements of type float64"),
+        (x[0], "y is .*an array of rank 1"),
+        (x[:, :2], r"y is .*the shape \(2, 2\): axis 1 has to be 3"),
+        (x[:1], r"y is .*the shape \(1, 3\): axis 0 has to be 2"),  # n is that of x
+    ):
+        with pytest.raises(InputShapeError, match=said):
+            trt.check(mod, [x, wrong])
+    for none in (x, {"x": x, "y": x}, 3):
+        with pytest.raises(InputShapeError, match="a sequence with one entry for each input, not"):
+            trt.check(mod, none)

@@ -18,8 +18,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..errors import DeviceError, InputShapeError, InvalidModuleError
+from ..errors import DeviceError, InvalidModuleError
 from ..region_function import is_region
+from .arguments import arguments_of
 from .artifact import Artifact, save_region
 from .check_report import CheckReport, RegionCheck, difference
 from .codegen import RegionCaller, make_artifact
@@ -29,7 +30,7 @@ from .engine import build_plan
 from .host import host_module
 from .network import DTYPES, Network
 from .options import BuildOptions
-from .plain import Plain, static_shape, with_every_step
+from .plain import Plain, with_every_step
 from .products import products_for
 from .profiles import read_profiles, with_bounds
 from .provider import get_provider
@@ -103,7 +104,7 @@ def check(
     steps = {gv: with_every_step(region) for gv, region in regions.items()}
     for plain in steps.values():
         _unique_names(plain.region)
-    seen = _observe(mod, steps, function, _arguments(mod[function], inputs))
+    seen = _observe(mod, steps, function, arguments_of(mod[function], inputs))
     where, chosen = _where(), BuildOptions.of(options)
     callers = [each for each in mod.functions.values() if isinstance(each, relax.Function)]
     found = [
@@ -119,32 +120,6 @@ def _where() -> str | None:
         return gpu().name
     except DeviceError:
         return None
-
-
-def _arguments(function: relax.Function, inputs: Sequence[Any] | None) -> list[Any]:
-    """Return the inputs given, or random ones, as the virtual machine takes them."""
-    params = function.params
-    if inputs is None:
-        random = np.random.default_rng(0)
-        return [tvm.runtime.tensor(_invented(param, random)) for param in params]
-    if len(inputs) != len(params):
-        raise InputShapeError(f"the function takes {len(params)} inputs, not {len(inputs)}")
-    return [_argument(param, given) for param, given in zip(params, inputs, strict=True)]
-
-
-def _argument(param: relax.Var, given: Any) -> Any:
-    if isinstance(param.ty, relax.ShapeType):
-        return tvm_ffi.Shape(tuple(int(extent) for extent in given))
-    return tvm.runtime.tensor(np.array(given, order="C"))
-
-
-def _invented(param: relax.Var, random: np.random.Generator) -> np.ndarray:
-    shape = static_shape(param.ty) if isinstance(param.ty, relax.TensorType) else None
-    if shape is None:
-        raise InputShapeError(f"{param.name} is {param.ty}: give inputs, it has no static shape to invent them for")
-    dtype = str(param.ty.dtype)
-    values = random.integers(0, 2, shape) if dtype.startswith(("int", "uint", "bool")) else random.random(shape)
-    return tvm.runtime.tensor(np.asarray(values, "float32")).numpy().astype(dtype)
 
 
 def _observe(
