@@ -20,8 +20,8 @@ from tvm import relax
 
 from ..errors import DeviceError, InvalidModuleError
 from ..region_function import is_region
-from .arguments import arguments_of
 from .artifact import Artifact, save_region
+from .check_inputs import arguments_of
 from .check_report import CheckReport, RegionCheck, difference
 from .codegen import RegionCaller, make_artifact
 from .converters import REGISTRY
