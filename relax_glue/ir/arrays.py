@@ -10,10 +10,13 @@ _LARGE = 1 << 16  # an array of fewer bytes stays in the cache while it is copie
 
 
 def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
-    """Return a tensor as an array: its own memory, or a copy where numpy does not know the type, as bfloat16."""
+    """Return a tensor as an array: its own memory, or a copy where numpy cannot have that.
+
+    numpy knows no bfloat16 and the like, and no memory but that of the CPU.
+    """
     try:
         return np.from_dlpack(tensor)
-    except RuntimeError:
+    except (BufferError, RuntimeError):
         return tensor.numpy()
 
 
