@@ -47,11 +47,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Version(argparse.Action):
+    """Imports what it tells of only when it is asked, as the commands do."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import tvm
+
+        import relax_glue
+
+        print(f"relax_glue {relax_glue.__version__}, TVM {tvm.__version__}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m relax_glue",
         description="Give TensorRT as much of a model as can be given, in as few pieces as can be.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell the versions of relax_glue and TVM")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     explain = commands.add_parser(
         "explain",

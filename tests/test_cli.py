@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx_case import one_node, zoo_model
 
+import relax_glue
 from relax_glue import demo
 from relax_glue.cli import main, parse_input_shapes, parse_ranges
 from relax_glue.errors import InputShapeError
@@ -91,6 +93,13 @@ def test_explain_tells_what_rules_did(model: str, capsys: pytest.CaptureFixture[
     assert main(["explain", model, "--rule", "nop-reshape", "--rule", "FoldShapes", "--json"]) == 0
     rules = json.loads(capsys.readouterr().out)["rules"]
     assert {r["part_of"] for r in rules} == {"FoldShapes", "CanonicalizeReshape"}
+
+
+def test_versions_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"relax_glue {relax_glue.__version__}, TVM {tvm.__version__}\n"
 
 
 def test_explain_writes_to_a_file(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
