@@ -28,15 +28,59 @@ def gather(node: OnnxNode) -> relax.Expr | None:
         return None
     axis = node.attrs.get("axis", 0) % len(extents)
     extent = extents[axis]
-    if not isinstance(extent, int) and indices.size:  # TVM reads outside without a word
-        node.require_least(extent, int(max(indices.max() + 1, -indices.min())))
+    _require_inside(node, indices, axis, extent)
     if not isinstance(extent, int) and (indices < 0).any():
         return _from_the_end(node, indices, axis, extent)
     if isinstance(extent, int):
-        if ((indices < -extent) | (indices >= extent)).any():
-            raise node.refuse(f"an index is outside axis {axis}, which has extent {extent}")
         indices = np.where(indices < 0, indices + extent, indices).astype(indices.dtype)
     return relax.op.take(node.inputs[0], relax.const(indices, indices.dtype.name), axis)
+
+
+def _require_inside(node: OnnxNode, indices: np.ndarray, axis: int, extent: Element) -> None:
+    """Ask that known indices are inside an axis: TVM reads and writes outside of it without a word."""
+    if not indices.size:
+        return
+    least = int(max(indices.max() + 1, -indices.min()))
+    if isinstance(extent, int) and extent < least:
+        raise node.refuse(f"an index is outside axis {axis}, which has extent {extent}")
+    node.require_least(extent, least)
+
+
+def elements_at(node: OnnxNode) -> None:
+    """GatherElements and ScatterElements at known indices: asked is that they are inside, the rest is TVM's."""
+    indices, extents = node.constant(1), extents_of(node.inputs[0])
+    if indices is None or extents is None:
+        return
+    along = node.attrs.get("axis", 0) % len(extents)
+    for axis, extent in enumerate(extents):
+        if axis == along:
+            _require_inside(node, indices, axis, extent)
+        else:
+            node.require_least(extent, indices.shape[axis])
+
+
+def slices_at(node: OnnxNode) -> None:
+    """GatherND and ScatterND at known indices: asked is that they are inside, the rest is TVM's."""
+    indices, extents = node.constant(1), extents_of(node.inputs[0])
+    if indices is None or extents is None or not indices.ndim:
+        return
+    before = int(node.attrs.get("batch_dims", 0))
+    for place in range(indices.shape[-1]):
+        _require_inside(node, indices[..., place], before + place, extents[before + place])
+
+
+def squeeze(node: OnnxNode) -> None:
+    """Squeeze of a free axis, which TVM refuses: it is asked to be 1."""
+    axes = node.attrs.get("axes") if node.opset < 13 else node.constant(1)
+    extents = extents_of(node.inputs[0])
+    if extents is None or all(isinstance(extent, int) for extent in extents):
+        return
+    if axes is None:
+        raise node.refuse("it names no axes, and whether a free axis is 1 is known only when it runs")
+    wanted = list(extents)
+    for axis in np.asarray(axes).reshape(-1):
+        wanted[int(axis)] = 1
+    node.inputs[0] = node.facts.joins.shaped(node.name, node.inputs[0], wanted)
 
 
 def _from_the_end(node: OnnxNode, indices: np.ndarray, axis: int, extent: Element) -> relax.Expr | None:

@@ -81,7 +81,9 @@ def top_k(node: OnnxNode) -> relax.Expr | None:
     node.attrs["sorted"] = 1
     axis = int(node.attrs.get("axis", -1))
     largest = bool(node.attrs.get("largest", 1))
-    known = node.constant(1)
+    known, extents = node.constant(1), extents_of(node.inputs[0])
+    if known is not None and extents is not None:  # TVM reads past the end of a shorter axis
+        node.require_least(extents[axis], int(known.reshape(-1)[0]))
     if node.opset < 10 or (known is not None and node.opset > 10):
         return None
     if known is not None:

@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from ..naming import names, variable_name
 from .arithmetic import Arithmetic, Element
 from .checks import EntryChecks
+from .operands import Demands, demands
 
 BROADCASTING = names(
     """
@@ -49,6 +50,9 @@ class Joins:
         attrs : dict
             Its attributes.
         """
+        asked = demands(op_type, [_extents(value) for value in inputs], attrs)
+        if asked is not None:
+            return self._demanded(name, list(inputs), asked)
         shapes = [shape for shape in map(_extents, inputs) if shape is not None]
         if len(shapes) < len(inputs):
             return list(inputs)
@@ -72,6 +76,25 @@ class Joins:
         """Return a tensor with the extents that a node needs it to have."""
         self._require(name, _extents(value) or [], wanted)
         return self._to(name, value, wanted)
+
+    def _demanded(self, name: str, values: list[Any], asked: Demands) -> list[Any]:
+        """Give operands the extents that they are asked to have."""
+        given = [_extents(value) or [] for value in values]
+        wanted = [list(shape) for shape in given]
+        for places, extent in asked.equal:
+            there = [(operand, axis) for operand, axis in places if operand < len(given) and axis < len(given[operand])]
+            column = [wanted[operand][axis] for operand, axis in there]
+            target = self._target([*column, *([] if extent is None else [extent])], stretched=False)
+            for operand, axis in there:
+                wanted[operand][axis] = target
+        for (operand, axis), factor in asked.multiples:
+            if axis < len(wanted[operand]) and not isinstance(wanted[operand][axis], int):
+                count = self._arithmetic.floor_divide(wanted[operand][axis], factor)
+                wanted[operand][axis] = self._arithmetic.multiply(count, factor)
+        for operand, value in enumerate(values):
+            if given[operand]:
+                values[operand] = self.shaped(name, value, wanted[operand])
+        return values
 
     def _broadcast(self, name: str, values: list[Any], shapes: list[list[Element]]) -> list[Any]:
         rank = max(map(len, shapes))
