@@ -5,8 +5,8 @@ free, the same nodes (Shape, Gather, Mul, Concat) are computed here, on expressi
 value of an element, and what asks for a shape (Reshape, Expand, Range) is given that expression.
 
 `arithmetic.py` calculates with single elements, `evaluate.py` evaluates nodes on small tensors of them, `joins.py`
-makes extents equal that ONNX says are equal, and `checks.py` asks at the entry of the function what the model needs of
-its sizes. `ranges.py` reads what the caller says of them.
+makes extents equal that ONNX says are equal (`operands.py` says which, for operators with weights), and `checks.py`
+asks at the entry of the function what the model needs of its sizes. `ranges.py` reads what the caller says of them.
 """
 
 from .arithmetic import MAX_EXTENT, Arithmetic, Element, Quotient
