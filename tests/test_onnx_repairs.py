@@ -386,3 +386,13 @@ def test_a_running_sum_from_the_end_is_no_kernel(axis: int, exclusive: int) -> N
     check(["flip", "cumsum", "flip"], "CumSum", [RNG.integers(-9, 9, (3, 4))], [np.array([axis])], 11, **options)
     model = one_node("CumSum", [normal(3, 4)], [np.array(axis)], 14, **options)
     assert not relax_glue.explain(from_onnx(model)).outside
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_blocks_become_channels_in_both_modes(mode: str) -> None:
+    """ONNX Runtime has no SpaceToDepth with a mode yet; DepthToSpace in the same mode undoes it."""
+    x = normal(2, 3, 4, 6)
+    (channels,) = run_relax(from_onnx(one_node("SpaceToDepth", [x], [], 28, blocksize=2, mode=mode)), [x])
+    assert channels.shape == (2, 12, 2, 3)
+    (back,) = run_onnx(one_node("DepthToSpace", [channels], [], 13, blocksize=2, mode=mode), [channels])
+    np.testing.assert_array_equal(back, x)

@@ -65,6 +65,7 @@ REPAIRS: Mapping[str, Repair] = MappingProxyType(
         "ScatterND": movement.slices_at,
         "Selu": arithmetic.selu,
         "Slice": slices.slice_,
+        "SpaceToDepth": movement.space_to_depth,
         "Split": movement.split,
         "Squeeze": movement.squeeze,
         "Sum": arithmetic.chain(relax.op.add),

@@ -69,6 +69,21 @@ def slices_at(node: OnnxNode) -> None:
         _require_inside(node, indices[..., place], before + place, extents[before + place])
 
 
+def space_to_depth(node: OnnxNode) -> relax.Expr | None:
+    """SpaceToDepth in the mode CRD, where the elements of a block follow their channel.
+
+    TVM does not read the mode, and lets the channels follow each element of a block.
+    """
+    extents, block = extents_of(node.inputs[0]), int(node.attrs["blocksize"])
+    if node.text("mode", "DCR") == "DCR" or extents is None:
+        return None
+    batch, channels, height, width = extents
+    rows, columns = height // block, width // block
+    cut = node.emit(relax.op.reshape(node.inputs[0], (batch, channels, rows, block, columns, block)))
+    moved = node.emit(relax.op.permute_dims(cut, [0, 1, 3, 5, 2, 4]))
+    return relax.op.reshape(moved, (batch, channels * block * block, rows, columns))
+
+
 def squeeze(node: OnnxNode) -> None:
     """Squeeze of a free axis, which TVM refuses: it is asked to be 1."""
     axes = node.attrs.get("axes") if node.opset < 13 else node.constant(1)
