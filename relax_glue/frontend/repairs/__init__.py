@@ -2,7 +2,8 @@
 
 This is the one place for it. Each function takes an ONNX node and returns the Relax expression of the same meaning, or
 None to leave the node, possibly with other operands or attributes, to TVM's converter. Each docstring tells the case
-that shows the fault, and each case is a test in tests/test_onnx_repairs.py, for free sizes in test_onnx_dynamic*.py.
+that shows the fault, and each case is a test in tests/test_onnx_repairs.py or test_onnx_attributes.py, for free sizes
+in test_onnx_dynamic*.py.
 
 Three kinds of fault are mended. The importer builds several operators as TIR functions (`call_tir`), although Relax
 has the operator. It refuses forms that ONNX allows. And it reads some wrongly, without a word.
@@ -27,6 +28,7 @@ Repair = Callable[[OnnxNode], "relax.Expr | None"]
 REPAIRS: Mapping[str, Repair] = MappingProxyType(
     {
         "AveragePool": layers.average_pool,
+        "BatchNormalization": layers.batch_norm,
         "Cast": movement.cast,
         "Clip": arithmetic.clip,
         "ConstantOfShape": shapes.constant_of_shape,

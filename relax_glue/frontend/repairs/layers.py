@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from .node import OnnxNode, dtype_of, extents_of
+from .node import OnnxNode, dtype_of, extents_of, scalar
 from .padding import pad_by, same_amounts
 
 
@@ -155,8 +155,27 @@ def prelu(node: OnnxNode) -> relax.Expr | None:
     return None
 
 
-def roi_align(node: OnnxNode) -> relax.Expr | None:
-    """Refuse mode max, for which TVM gives other numbers than ONNX Runtime."""
+def batch_norm(node: OnnxNode) -> None:
+    """BatchNormalization in training mode: running statistics keep the share momentum, of which TVM takes 1 - momentum.
+
+    Up to opset 13 the mode is that of a node with more results than one, which TVM does not see.
+    """
+    if node.opset < 14:
+        first_result_only(node)
+    elif node.attrs.get("training_mode", 0):
+        node.attrs["momentum"] = 1 - node.attrs.get("momentum", 0.9)
+
+
+def roi_align(node: OnnxNode) -> None:
+    """RoiAlign of half pixels, half of one of the map and not of the image; mode max is refused.
+
+    TVM takes half of a pixel off the boxes before it scales them, which is right for the scale 1 only, and gives other
+    maxima than ONNX Runtime.
+    """
     if node.text("mode", "avg") == "max":
         raise node.refuse("mode 'max' is computed in another way by TVM; export it with mode 'avg'")
-    return None
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    usual = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    if node.text("coordinate_transformation_mode", usual) == "half_pixel" and scale != 1:
+        missing = scalar(0.5 - 0.5 / scale, dtype_of(node.inputs[1]))
+        node.inputs[1] = node.emit(relax.op.add(node.inputs[1], missing))
