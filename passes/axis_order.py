@@ -35,7 +35,7 @@ from relax_glue.movement import (
 
 from .axis_norms import NORMS, build_norm, may_renormalise
 from .between_reshapes import PRELU, SOFTMAXES
-from .pointwise import BINARY, UNARY, WHERE
+from .pointwise import BINARY, UNARY, WHERE, casts_bytes
 from .reduce import MOMENTS, REDUCTIONS, SUMS, emit_reduction, reduced_axes
 
 Axes = tuple[int, ...]
@@ -64,7 +64,7 @@ def following(node: Node, exact: bool) -> tuple[int, ...]:
     operands : tuple of int
         Empty where the node does not follow a permutation. Operands of a lower rank are aligned at the right.
     """
-    if not node.inputs or rank_of(node) < 1 or any(v.shape is None for v in node.inputs):
+    if not node.inputs or rank_of(node) < 1 or any(v.shape is None for v in node.inputs) or casts_bytes(node):
         return ()
     if node.op in POINTWISE:
         return tuple(range(len(node.inputs)))

@@ -13,15 +13,14 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from relax_glue.ir import Graph, Node, Value
+from relax_glue.ir import Graph, Node, Value, same_shape
 from relax_glue.ir.views import emit_movement
-from relax_glue.movement import Broadcast
+from relax_glue.movement import Broadcast, Concat, Flip, Permute, Repeat, Reshape, Slice, Stack, Tile
 from relax_glue.rewrite import FOLD, NAN_SENSITIVE, Decline, Replacement, RuleSet, rule
 
 from .base import family
-from .pointwise import WHERE
+from .pointwise import ASTYPE, WHERE, casts_bytes
 
-ASTYPE = "relax.astype"
 CLIP = "relax.clip"
 RELU = "relax.nn.relu"
 
@@ -204,6 +203,30 @@ def astype_of_astype(node: Node, graph: Graph) -> Replacement | Decline:
     return x if x.dtype == dtype else graph.emit(lambda e: relax.op.astype(e, dtype), x)
 
 
+_GLUE = (Permute, Reshape, Flip, Broadcast, Concat, Stack, Tile, Repeat)
+"""Movements whose result has each element of their operands; a slice that turns an axis around is one too."""
+
+
+@rule(
+    "cast-before-movement",
+    ASTYPE,
+    equation="astype(move(x), float) -> move(astype(x, float)), x of uint8",
+    single_use=(0,),
+    source="B23",
+)
+def cast_before_movement(node: Node, graph: Graph) -> Replacement | Decline:
+    """Move an image when it is a float: of uint8 TensorRT takes the cast alone, and leaves to TVM what is before."""
+    moved, dtype = node.inputs[0], node.value.dtype
+    view = moved.node.view if moved.index is None else None
+    if not casts_bytes(node):
+        return Decline("TensorRT takes a movement of the operand's dtype, or no cast of it")
+    turns = isinstance(view, Slice) and same_shape(moved.shape, moved.node.inputs[0].shape)
+    if view is None or not (turns or isinstance(view, _GLUE)):
+        return Decline("the operand is no movement that keeps all elements")
+    cast = [graph.emit(lambda e: relax.op.astype(e, dtype), x) for x in moved.node.inputs]
+    return emit_movement(graph, view, *cast)
+
+
 @rule("where-decided", WHERE, equation="where(all true, x, y) | where(c, x, x) -> x", kind=FOLD, source="B22")
 def where_decided(node: Node, graph: Graph) -> Replacement | Decline:
     """Return the branch that every element takes."""
@@ -234,6 +257,7 @@ RULES = RuleSet.of(
     clip_of_relu,
     nop_astype,
     astype_of_astype,
+    cast_before_movement,
     where_decided,
     where_not,
 )

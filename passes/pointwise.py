@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from relax_glue.ir import Extent, same
+from relax_glue.ir import Extent, Node, same
 
 BINARY = tuple(
     f"relax.{name}"
@@ -28,6 +28,12 @@ UNARY = tuple(
 )  # fmt: skip
 
 WHERE = "relax.where"
+ASTYPE = "relax.astype"
+
+
+def casts_bytes(node: Node) -> bool:
+    """Return whether a node casts uint8 to a float: TensorRT takes nothing else of that dtype, so it comes first."""
+    return node.op == ASTYPE and node.inputs[0].dtype == "uint8" and node.value.dtype in ("float32", "float16")
 
 
 def broadcast_shape(shapes: Iterable[Sequence[Extent] | None]) -> tuple[Extent, ...] | None:

@@ -127,6 +127,7 @@ LEGALITY = frozenset(
         "FoldConstants",  # nor for an empty tensor; and shape arithmetic is done in constants
         "ResolveIf",  # nor for a branch, which is a region by itself
         "empty-concat-operand",  # nor for a concat with one
+        "cast-before-movement",  # nor for a movement of uint8
     }
 )
 """The passes and rules that let TensorRT take a model: they replace what the registry refuses by what it accepts.

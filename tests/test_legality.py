@@ -56,6 +56,15 @@ def empty_operand() -> tvm.IRModule:
     return build(make, x=(2, 4), y=(2, 0))
 
 
+def image() -> tvm.IRModule:
+    """An image of uint8 whose channels come first before it is cast."""
+
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        return emit(op.exp(emit(op.astype(emit(op.permute_dims(x, [0, 3, 1, 2])), "float32"))))
+
+    return build(make, "uint8", x=(1, 8, 6, 3))
+
+
 @I.ir_module
 class Shapes:
     """The sum of x, reshaped to a shape that is computed from that of x."""
@@ -104,6 +113,7 @@ NEEDED: dict[str, Callable[[], tvm.IRModule]] = {
     "FoldConstants": nothing,
     "ResolveIf": lambda: Branch,
     "empty-concat-operand": empty_operand,
+    "cast-before-movement": image,
 }
 
 

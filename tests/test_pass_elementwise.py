@@ -3,13 +3,17 @@ import itertools
 import numpy as np
 import pytest
 import tvm
+from build_case import build, ops
 from pass_case import declines, fires
 from script_case import script
 from test_pass_broadcast import bound
+from tvm.relax import op
 
+import relax_glue
 from relax_glue.passes import CanonicalizeElementwise
 from relax_glue.passes.elementwise import is_lossless
-from relax_glue.rewrite import NAN_SENSITIVE
+from relax_glue.rewrite import NAN_SENSITIVE, RewriteStats
+from relax_glue.testing import check_equivalent
 
 ELEMENTWISE = CanonicalizeElementwise()
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, -2.5, 0.3, 1e-40, 3e38, 7.0], "float32")
@@ -230,6 +234,62 @@ def test_lossless_casts_are_numpys_safe_ones_but_for_large_integers():
         assert is_lossless(source, target) == (np.can_cast(source, target, "safe") and not large), (source, target)
     assert is_lossless("bfloat16", "float32") and not is_lossless("bfloat16", "float16")
     assert not is_lossless("float16", "bfloat16") and not is_lossless("float8_e4m3fn", "float32")
+
+
+# -- casts of images -------------------------------------------------------------------------------------
+
+IMAGE = dict(x=((2, 3, 4), "uint8"))
+BYTES = np.arange(24).reshape(2, 3, 4).astype("uint8") * 10
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        "R.permute_dims({}, axes=[-1, 0, 1])",
+        "R.reshape({}, R.shape([6, 4]))",
+        "R.flip({}, axis=-1)",
+        "R.broadcast_to({}, R.shape([5, 2, 3, 4]))",
+        "R.concat(({}, {}), axis=-2)",
+        "R.stack(({}, {}), axis=-1)",
+        "R.tile({}, repeats=[1, 2, 1])",
+        "R.repeat({}, repeats=2, axis=-1)",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_image_is_cast_before_it_is_moved(move, dtype):
+    before = typed(f"a = {move.format('x', 'x')}", f"gv = R.astype(a, '{dtype}')", **IMAGE)
+    after = ELEMENTWISE(before)
+    names = [name.removeprefix("relax.") for name in ops(after)]
+    assert names[0] == "astype" and names[-1] != "astype"
+    check_equivalent(before, after, [BYTES])
+    for motion in ((), ("SinkPermuteDims",)):
+        assert not relax_glue.explain(before, min_region_ops=0, enable=motion).outside
+
+
+def test_an_image_of_symbolic_extents_is_cast_before_it_is_moved():
+    before = build(lambda emit, x: op.astype(emit(op.permute_dims(x, [0, 2, 1])), "float32"), "uint8", x=("n", "h", 3))
+    assert ops(ELEMENTWISE(before)) == ["relax.astype", "relax.permute_dims"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["a = R.permute_dims(x)", "gv = R.astype(a, 'int32')"], "TensorRT takes a movement"),
+        (["a = R.strided_slice(x, axes=[1], begin=[0], end=[2])", "gv = R.astype(a, 'float32')"], "keeps all elements"),
+        (["s = R.split(x, 3, axis=1)", "a = s[1]", "gv = R.astype(a, 'float32')"], "keeps all elements"),
+        (["gv = R.astype(x, 'float32')"], "keeps all elements"),
+        (["a = R.permute_dims(x)", "b = R.astype(a, 'float32')", "gv = (a, b)"], "other users"),
+    ],
+)
+def test_a_cast_of_an_image_that_stays(lines, why):
+    stats = RewriteStats()
+    before = typed(*lines, **IMAGE)
+    tvm.ir.assert_structural_equal(CanonicalizeElementwise(stats=stats)(before), before)
+    assert any(why in reason for reason in stats.of("cast-before-movement").declined)
+
+
+def test_what_tensorrt_moves_is_cast_where_it_was():
+    declines(ELEMENTWISE, typed("a = R.permute_dims(x)", "gv = R.astype(a, 'float32')", x=((2, 3), "int8")))
 
 
 # -- where -----------------------------------------------------------------------------------------------

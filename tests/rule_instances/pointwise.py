@@ -7,9 +7,10 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from relax_glue.testing import operators
 from relax_glue.testing.graph import Value, literal
 
-from .moves import broadcast, thin
+from .moves import PERMUTES, broadcast, thin
 from .scene import DTYPES, FLOATS, NUMBERS, SIGNED, Extent, Scene
 
 FLOAT_UNARY = (
@@ -257,6 +258,8 @@ def back_and_forth(scene: Scene) -> Value:
     return scene.call(named(again)(once.expr))  # type: ignore[operator]
 
 
+KEEPING = (operators.reshape, operators.broadcast_to, operators.flip, operators.concat, operators.stack, operators.tile)
+DROPPING = (operators.strided_slice,)
 CASTS = ("float32", "int32", "int64", "float16", "int8", "uint8", "float64", "int16")
 
 
@@ -278,6 +281,13 @@ def astype_of_astype(scene: Scene) -> Value:
     back = value.dtype if value.dtype != "bool" else "int32"
     targets = ("float64", "float32", *([back] if first in (*FLOATS, "float64") else CASTS))
     return scene.call(op.astype(once.expr, scene.choices.item(targets)))
+
+
+def cast_before_movement(scene: Scene) -> Value:
+    """Cast an image behind a movement; now and then to what stays, or behind one that drops elements."""
+    value = scene.tensor(dtypes=("uint8", "uint8", "uint8", "int8"))
+    value = scene.step(value, *PERMUTES, *KEEPING) if not scene.choices.one_in(6) else scene.step(value, *DROPPING)
+    return scene.call(op.astype(value.expr, scene.choices.item(["float32", "float32", "float16", "int32"])))
 
 
 def where_decided(scene: Scene) -> Value:
@@ -317,6 +327,7 @@ DRAWERS = {
     "clip-of-relu": (clip_of_relu,),
     "nop-astype": (nop_astype,),
     "astype-of-astype": (astype_of_astype,),
+    "cast-before-movement": (cast_before_movement,),
     "where-decided": (where_decided,),
     "where-not": (where_not,),
 }
