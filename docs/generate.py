@@ -42,16 +42,16 @@ rule fired, and why it did not elsewhere: `relax_glue.explain(mod, rules="slice-
 
 ABLATION_HEAD = """## Without one rule or pass
 
-From [h200_ablation.json](../benchmarks/results/h200_ablation.json), measured in the same way (`--ablate`), on commits
-of one day; variants that make no difference to a model are not listed. A ratio below 1 says that the model is faster
-without. Two builds of one network of the classifier differed by 1.2 % in the second of its runs, by nothing in the
-first.
+From [h200_ablation.json](../benchmarks/results/h200_ablation.json), measured in the same way (`--ablate`). A ratio
+below 1 says that the model is faster without.
 
-What loses is folding a batch normalisation into the convolution (`scale-into-conv`): 2 to 3 % on the PP-OCR
-classifier (12 microseconds), 1 % on the recogniser (1.071 ms against 1.058), half a percent on the detector, nothing
-on densenet121 and mobilenet_v3_small. Why TensorRT-RTX 1.5 is faster there with a multiplication and an addition
-after the convolution is not known. The rule stays on, because it could be measured with this TensorRT only, and takes
-60 to 120 layers out of a network; `disable=["scale-into-conv"]` turns it off.
+`scale-into-conv`, which folds a batch normalisation into the convolution before it, is the one rule that lost, while
+all convolutions were TensorRT's layers: 2 % on the PP-OCR classifier, half a percent on the recogniser and the
+detector, 1.5 % on shufflenet_v2_x1_0. The folding was not what cost. With a scale between a 1x1 convolution and its
+bias, TensorRT-RTX 1.5 took a matrix product for some of them, and where nothing stood between, its convolution kernel,
+which is slower at these sizes. Now such convolutions are products in the first place
+([engines.md](engines.md#convolutions-as-products)), and the rule gains. It still loses that much with
+`BuildOptions(conv_as_matmul=False)`; `disable=["scale-into-conv"]` turns it off.
 """
 
 LAYERS_HEAD = """# Layers
@@ -60,7 +60,8 @@ Made by `python docs/generate.py` from [layers.json](../benchmarks/results/layer
 benchmarks/layers.py` writes. Counted in the network definitions, before TensorRT fuses anything: all layers but
 constants, and of them those that only move data (shuffle, slice, concatenation, gather). "Before" is the module as
 imported, partitioned without any rule and built by the converters of relax_glue; "after" is `relax_glue.optimize`; the
-last is what TensorRT's own ONNX parser makes of the same file, where there is one.
+last is what TensorRT's own ONNX parser makes of the same file, where there is one. Convolutions are counted as layers;
+where they become products ([engines.md](engines.md#convolutions-as-products)), the network that is built has more.
 """
 
 
@@ -70,7 +71,7 @@ Made by `python docs/generate.py` from [h200_legality.json](../benchmarks/result
 `python benchmarks/gpu.py MODEL_FOLDER --legality` writes. One call of the Relax VM with its result waited for, in
 milliseconds: with all rules, with the same network built once more, and with the rules and passes alone that legality
 needs (`relax_glue.pipeline.LEGALITY`), measured in turns. A ratio above 1 says that all rules are faster; one between
-the first two columns is noise.
+the first two columns is noise. Layers are those of networks with every convolution a layer.
 """
 
 
@@ -150,7 +151,7 @@ def layers_text() -> str:
 def latency_text() -> str:
     """Return the page of latencies with all rules and with those that legality needs."""
     found = json.loads(MEASURED.read_text())
-    note = [f"These are {found['note']}.", ""] if "note" in found else []
+    note = [f"They were {found['how']}.", ""] if "how" in found else []
     lines = [
         LATENCY_HEAD,
         f"{found['gpu']}, {found['tensorrt']}, TVM {found['tvm']}, float32 without TF32.",
