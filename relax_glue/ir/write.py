@@ -31,7 +31,7 @@ def _cannot_be_loaded(node: Node) -> bool:
     have an "Invalid DLTensor file format". Zeros that are made when the model runs are the same.
     """
     shape = node.value.shape if node.op == "constant" else None
-    return bool(shape) and 0 in shape[1:] and shape[0] != 0
+    return shape is not None and 0 in shape[1:] and shape[0] != 0
 
 
 class _Writer:
