@@ -215,7 +215,14 @@ def test_free_extents_of_a_transposed_convolution():
 def test_the_greatest_of_several_profiles_counts():
     rtx = get_provider("tensorrt_rtx")
     profiles = [Profile.of({"n": (1, 4), "h": (8, 64)}), Profile.of({"n": (2, 3), "h": (1, 99)})]
-    assert dict(products_for(BuildOptions(), rtx, profiles).sizes) == {"n": 4, "h": 99}
+    assert dict(products_for(BuildOptions(conv_as_matmul=True), rtx, profiles).sizes) == {"n": 4, "h": 99}
+
+
+def test_free_extents_are_left_alone_unless_products_are_asked_for():
+    rtx = get_provider("tensorrt_rtx")
+    found = products_for(BuildOptions(), rtx, [Profile.of({"n": (1, 4)})])
+    assert found.tiles > 0
+    assert found.numbers([tvm.tirx.Var("n", "int64"), 3]) is None
 
 
 def test_patches_of_more_bytes_than_stay_in_the_cache_stay_convolutions():

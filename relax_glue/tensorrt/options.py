@@ -46,7 +46,8 @@ class BuildOptions:
     conv_as_matmul : bool, optional
         Compute small convolutions as matrix products: those of float32, and 1x1 ones of float16 whose channels do not
         fit tensor cores. True does it with every TensorRT, False with none; None with TensorRT-RTX, for float32 if
-        TF32 is off, where models were measured to be up to six times faster. See docs/engines.md.
+        TF32 is off and the extents are fixed, where models were measured to be up to six times faster. See
+        docs/engines.md.
     cuda_graphs : bool
         Replay calls with static shapes as CUDA graphs.
     cache : bool

@@ -58,7 +58,8 @@ def products_for(options: BuildOptions, provider: Provider, profiles: Sequence[P
     Parameters
     ----------
     options : BuildOptions
-        Its `conv_as_matmul` decides; where that is None, also its `tf32`.
+        Its `conv_as_matmul` decides; where that is None, also its `tf32`, and free extents are left alone: of models
+        with such only one was measured both ways, which took the same time, and products prepare longer for new sizes.
     provider : Provider
         What builds.
     profiles : Sequence[Profile]
@@ -69,8 +70,8 @@ def products_for(options: BuildOptions, provider: Provider, profiles: Sequence[P
     wanted = provider.is_rtx if options.conv_as_matmul is None else options.conv_as_matmul
     if not wanted:
         return NO_PRODUCTS
+    asked = bool(options.conv_as_matmul)
     greatest: dict[str, int] = {}
-    for name, found in (each for profile in profiles for each in profile.ranges):
+    for name, found in (each for profile in profiles if asked for each in profile.ranges):
         greatest[name] = max(found.max, greatest.get(name, found.max))
-    float32 = bool(options.conv_as_matmul) or not options.tf32
-    return Products(multiprocessors(gpu) or _USUAL_MULTIPROCESSORS, greatest, float32)
+    return Products(multiprocessors(gpu) or _USUAL_MULTIPROCESSORS, greatest, asked or not options.tf32)
