@@ -49,7 +49,9 @@ def in_order(order: Sequence[int], x: tuple[int | str, ...] = (1, 6, 4, 5)) -> t
 
 
 @pytest.mark.parametrize(
-    ("reorder", "order"), [(taken, ORDER), (backwards, range(5, -1, -1)), (shuffled, SHUFFLED)], ids=lambda v: str(v)
+    ("reorder", "order"),
+    [(taken, ORDER), (backwards, range(5, -1, -1)), (shuffled, SHUFFLED)],
+    ids=["take", "flip", "shuffle"],
 )
 def test_the_weights_are_reordered_instead(reorder, order):
     fires(ORDERS, convolved(reorder, x=(1, 6, 4, 5)), in_order(order))
