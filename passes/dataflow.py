@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_equal
 
 from relax_glue.ir import map_blocks, map_functions, read_block, write_block
 from relax_glue.ir.dataflow import open_dataflow_blocks
@@ -31,8 +32,15 @@ OPEN = Transform(
 
 def _plain(block: relax.DataflowBlock) -> relax.DataflowBlock:
     """Give what a match_cast casts a binding of its own, and take out bindings that only rename."""
-    is_cast_inside = any(isinstance(b, relax.MatchCast) and not is_value(b.value) for b in block.bindings[:])
-    return write_block(read_block(block)) if is_cast_inside else without_names(block)
+    return without_names(block) if all(map(_is_plain, block.bindings[:])) else write_block(read_block(block))
+
+
+def _is_plain(binding: relax.Binding) -> bool:
+    """Return whether a value is cast that has a name, or is bound to a variable of its own type."""
+    if isinstance(binding, relax.MatchCast):
+        return is_value(binding.value)
+    own, found = binding.var.ty, binding.value.ty
+    return own.same_as(found) or bool(structural_equal(own, found))
 
 
 def ConvertToDataflow(min_size: int = 1) -> tvm.transform.Pass:

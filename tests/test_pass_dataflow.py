@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -81,3 +81,20 @@ def test_a_check_is_kept_and_what_it_says_is_known() -> None:
     np.testing.assert_array_equal(found.numpy(), [[1, 5]])
     with pytest.raises(Exception, match=r"(?i)match|shape|extent|length"):
         machine["main"](*map(tvm.runtime.tensor, (x, np.ones(4, "float32"))))
+
+
+def test_a_value_of_another_type_than_its_variable_gets_that() -> None:
+    """TVM knows that min(0, k) is 0 only where k is a parameter's, so a call inferred anew has a longer type."""
+    k = tirx.Var("k", "int64")
+    x = relax.Var("x", relax.TensorType((2, k), "float32"))
+    kept = tirx.min(tirx.max(k - 1, 0), k)
+    known, inferred = (
+        relax.TensorType((2, extent), "float32") for extent in (kept, kept - tirx.min(tirx.IntImm("int64", 0), k))
+    )
+    name, result = relax.Var("name", x.ty), relax.Var("result", known)
+    call = relax.op.strided_slice(name, [1], [0], [-1])
+    relax.expr._update_type(call, inferred)
+    body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(name, x), relax.VarBinding(result, call)])], result)
+    relax.expr._update_type(body, known)
+    made = relax.Function([x], body, relax.TensorType(ndim=2, dtype="float32")).with_attr("global_symbol", "main")
+    assert relax.analysis.well_formed(ConvertToDataflow()(tvm.IRModule({"main": made}))) is None

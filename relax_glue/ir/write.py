@@ -17,11 +17,22 @@ from .operands import substitute
 from .order import symbol_dependencies
 
 
-def _may_be_bound(var: relax.Var, value: Value) -> bool:
+def _may_be_bound(var: relax.Var, value: Value | relax.Expr) -> bool:
     """Return whether TVM sees that a value has the type of a variable."""
     if var.ty.same_as(value.ty):
         return True
     return relax.analysis.type_base_check(var.ty, value.ty) == relax.analysis.BaseCheckResult.PASS
+
+
+def _of_type_of(var: relax.Var, expr: relax.Expr) -> relax.Expr:
+    """Return what is bound to a variable as a value of its type, where TVM does not see that it is.
+
+    TVM's mutators leave such pairs: where an operand was exchanged they infer min(n, k) - min(0, n) for a variable of
+    the extent min(n, k). That is the same where n is an extent, but neither they nor `well_formed` know that it is.
+    """
+    if not isinstance(expr, relax.Call) or _may_be_bound(var, expr):
+        return expr
+    return relax.Call(expr.op, expr.args, expr.attrs, expr.ty_args, expr.span, var.ty)
 
 
 def _cannot_be_loaded(node: Node) -> bool:
@@ -93,7 +104,8 @@ class _Writer:
             source = self.names[node.inputs[0]] if node.inputs else node.expr
             self.bindings.append(relax.MatchCast(var, source, node.cast_to))
             return
-        self.bindings.append(relax.VarBinding(var, substitute(node.expr, [self.names[v] for v in node.inputs])))
+        value = substitute(node.expr, [self.names[v] for v in node.inputs])
+        self.bindings.append(relax.VarBinding(var, _of_type_of(var, value)))
 
     def _bind_item(self, node: Node, index: int) -> None:
         value = Value(node, index)
