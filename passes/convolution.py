@@ -1,12 +1,14 @@
-"""Convolutions: which of their axes are spatial, which are summed, and the same one with other attributes."""
+"""Convolutions: which of their axes are spatial, which are summed, what they pad, and one with other attributes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import relax
 
 from relax_glue.ir import Graph, Node, Value
+from relax_glue.movement import Pad
 
 
 def spatial_axes(layout: str, rank: int) -> list[int] | None:
@@ -14,6 +16,21 @@ def spatial_axes(layout: str, rank: int) -> list[int] | None:
     if len(layout) != rank or not layout.isalpha():
         return None
     return [layout.index(letter) for letter in "DHW" if letter in layout]
+
+
+def joint_padding(pad: Pad, layout: str, padding: Sequence[int]) -> list[int] | None:
+    """Return a layer's padding and the pad before it as one, or None where the pad is not spatial.
+
+    Paddings of layers are all the widths before, then all the widths after, by spatial axis.
+    """
+    axes = spatial_axes(layout, len(pad.before))
+    others = set(range(len(pad.before))) - set(axes or ())
+    if axes is None or any(pad.before[a] or pad.after[a] for a in others) or len(padding) != 2 * len(axes):
+        return None
+    widths = [*(pad.before[a] for a in axes), *(pad.after[a] for a in axes)]
+    if min(widths) < 0 or pad.mode != "constant":
+        return None
+    return [w + int(p) for w, p in zip(widths, padding, strict=True)]
 
 
 def summed_axes(node: Node) -> tuple[int, int] | None:

@@ -15,7 +15,6 @@ its result, not one; both stay. (rules.md P01 to P07, P11.)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax
@@ -28,7 +27,7 @@ from relax_glue.rewrite import FOLD, Decline, Replacement, RuleSet, rule
 from .base import family
 from .batch_norm import CONVOLUTIONS
 from .concat_into_conv import zeros_into_conv
-from .convolution import emit_convolution, plain, spatial_axes
+from .convolution import emit_convolution, joint_padding, plain
 
 PAD = "relax.nn.pad"
 AVERAGE_POOLS = ("relax.nn.avg_pool1d", "relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
@@ -87,21 +86,6 @@ def pad_to_slice(node: Node, graph: Graph) -> Replacement | Decline:
     return emit_movement(graph, Slice(begin, node.value.shape or (), (1,) * len(begin)), node.inputs[0])
 
 
-def _joint_padding(pad: Pad, layout: str, padding: Sequence[int]) -> list[int] | None:
-    """Return a layer's padding and the pad before it as one, or None where the pad is not spatial.
-
-    Paddings of layers are all the widths before, then all the widths after, by spatial axis.
-    """
-    axes = spatial_axes(layout, len(pad.before))
-    others = set(range(len(pad.before))) - set(axes or ())
-    if axes is None or any(pad.before[a] or pad.after[a] for a in others) or len(padding) != 2 * len(axes):
-        return None
-    widths = [*(pad.before[a] for a in axes), *(pad.after[a] for a in axes)]
-    if min(widths) < 0 or pad.mode != "constant":
-        return None
-    return [w + int(p) for w, p in zip(widths, padding, strict=True)]
-
-
 def _is_positive_zero(value: float) -> bool:
     return value == 0 and math.copysign(1, value) > 0
 
@@ -121,7 +105,7 @@ def pad_into_conv(node: Node, graph: Graph) -> Replacement | Decline:
     pad, attrs = node.inputs[0].node.view, node.attrs
     if not isinstance(pad, Pad):
         return NO_VIEW
-    padding = _joint_padding(pad, str(attrs.data_layout), attrs.padding)
+    padding = joint_padding(pad, str(attrs.data_layout), attrs.padding)
     if padding is None:
         return NOT_SPATIAL
     if not _is_positive_zero(pad.value):
@@ -178,7 +162,7 @@ def _pool_padding(node: Node) -> list[int] | Decline:
         return NO_VIEW
     if attrs.ceil_mode:
         return Decline("ceil_mode: the windows would end elsewhere")
-    padding = _joint_padding(pad, str(attrs.layout), attrs.padding)
+    padding = joint_padding(pad, str(attrs.layout), attrs.padding)
     if padding is None:
         return NOT_SPATIAL
     kernel = [(int(k) - 1) * int(d) + 1 for k, d in zip(attrs.pool_size, attrs.dilation, strict=True)]

@@ -137,9 +137,8 @@ class Driver:
 
     def follow(self, waits: int, event: int, runs: int) -> None:
         """Let stream `waits` go on only after what stream `runs` holds now; the host does not wait."""
-        code = self._record(event, runs) or self._wait(waits, event, 0)
-        if code:
-            self._check(code, "cuEventRecord or cuStreamWaitEvent")
+        self.record(event, runs)
+        self.wait(waits, event)
 
     def record(self, event: int, stream: int) -> None:
         """Let an event stand for what a stream holds now."""

@@ -150,9 +150,11 @@ def transposed_product(network: Network, call: relax.Call) -> Any | None:
 
 def _product(network: Network, call: relax.Call) -> _Product | None:
     """Read a convolution with one group, constant weights and extents that can be judged."""
+    if not network.products.tiles:
+        return None
     attrs, data, shape = call.attrs, shape_of(call.args[0]), shape_of(call)
     kernel, sizes = network.array(call.args[1]), network.products.numbers(shape)
-    if not network.products.tiles or not data or sizes is None or kernel is None:
+    if not data or sizes is None or kernel is None:
         return None
     dtype = dtype_of(call)
     if int(attrs.groups) != 1 or dtype not in ("float32", "float16") or dtype_of(call.args[0]) != dtype:
@@ -168,7 +170,7 @@ def _product(network: Network, call: relax.Call) -> _Product | None:
         shape,
         sizes,
         layout[-1] == "C",
-        weight.astype(dtype),
+        weight.astype(dtype, copy=False),
         tuple(map(int, attrs.strides)),
         tuple(map(int, attrs.dilation)),
         tuple(padding[:spatial]),
